@@ -116,6 +116,7 @@ def test_recorded_lists_are_encoded_unchanged_and_their_requests_accepted(
         assert codec_named(wire).recognizes(messages) or wire == "openai-responses"
         assert round_trip(messages, wire) == 0
         assert_accepted(wire, request_for(messages, wire))
+        assert request_for(messages, wire, "gemini" if wire == "anthropic" else "anthropic")
 
 
 # --- requests ------------------------------------------------------------------------------

@@ -1,17 +1,17 @@
-"""Anthropic's messages in tests: made by hand, and of every kind that may occur."""
+"""Messages of Anthropic's API in tests: written by hand and generated, of every kind."""
 
-from types import GenericAlias
-from typing import Any, cast, get_args, get_type_hints
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from anthropic.types import ContentBlockParam
-from anthropic.types.beta import BetaContentBlockParam
+from anthropic.types import Message as SdkMessage
 from hypothesis import strategies as st
-from pydantic import ConfigDict, TypeAdapter
-from typing_extensions import is_typeddict
 
+from foldmark.model.messages import Cache, Tokens
+from tests.support.api_lists import NOTES, FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
-Json = dict[str, Any]
 DATA = PNG.partition(",")[2]
 MARK: Json = {"cache_control": {"type": "ephemeral"}}
 SHOT: Json = {
@@ -84,8 +84,8 @@ def assistant(*blocks: Json, **more: Any) -> Json:
     return {"role": "assistant", "content": list(blocks), **more}
 
 
-def text(words: str = "Hello", **more: Any) -> Json:
-    return {"type": "text", "text": words, **more}
+def text(content: str = "Hello", **more: Any) -> Json:
+    return {"type": "text", "text": content, **more}
 
 
 def use(name: str = "a", **more: Any) -> Json:
@@ -93,12 +93,12 @@ def use(name: str = "a", **more: Any) -> Json:
 
 
 def result(name: str = "a", *content: Any, **more: Any) -> Json:
-    told = {"content": content[0]} if content else {}
-    return {"type": "tool_result", "tool_use_id": name, **told, **more}
+    fields = {"content": content[0]} if content else {}
+    return {"type": "tool_result", "tool_use_id": name, **fields, **more}
 
 
-# Lists that are read and written back with nothing kept as it came.
-MESSAGES: dict[str, list[Json]] = {
+# Lists that are encoded again without keeping their original, except one in another order.
+LISTS: dict[str, list[Json]] = {
     "texts": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Done"}],
     "blocks": [user(text()), assistant(text("a"), text("b")), user(text("a"), text("b")), user()],
     "thinking": [user(text()), assistant(THOUGHT, HIDDEN, {**THOUGHT, "thinking": ""}, text())],
@@ -131,8 +131,8 @@ MESSAGES: dict[str, list[Json]] = {
     "fields of a message": [{"role": "user", "content": "Go", "id": "7"}, assistant(use(), id="8")],
 }  # fmt: skip
 
-# Lists that no API takes, and some programs keep.
-ODD_MESSAGES: list[list[Json]] = [
+# Lists that the API refuses, and some programs store.
+ODD_LISTS: list[list[Json]] = [
     [user(result("gone", "lost"), text("And?"))],
     [assistant(use("a"), use("b")), user(result("a", "1")), user(result("b", "2"))],
     [assistant(use("a")), assistant(use("b")), user(result("b", "2"), result("a", "1"))],
@@ -145,114 +145,131 @@ ODD_MESSAGES: list[list[Json]] = [
 ]
 
 CONTENTS = ["done", "", [], [text("a"), text("b")], [text("a"), SHOT], [SHOT], None, [text(" ")]]
-SAID = [
+REPLY_BLOCKS = [
     text("Hi"), text(" "), text("Ha", **MARK), THOUGHT, HIDDEN, CITED, FOLDED, SEARCH,
     {"type": "thinking", "thinking": "unsigned", "signature": ""},
 ]  # fmt: skip
-ASKED = [text("Go"), text("And?", **MARK), text(""), SHOT, PDF, NOTE, {**SHOT, **MARK}]
+USER_BLOCKS = [text("Go"), text("And?", **MARK), text(""), SHOT, PDF, NOTE, {**SHOT, **MARK}]
 
 
 @st.composite
-def message_lists(draw: st.DrawFn) -> list[Json]:
-    """Lists as the API takes them."""
+def valid_lists(draw: st.DrawFn) -> list[Json]:
+    """Lists that the API accepts."""
     messages: list[Json] = []
     for step in range(draw(st.integers(0, 6))):
-        said = draw(st.lists(st.sampled_from(SAID), max_size=3))
-        ids = [f"t{step}_{place}" for place in range(draw(st.integers(0, 3)))]
-        if not said and not ids:
-            words = draw(st.sampled_from(("Go", "And now?", "")))
-            asked = draw(st.lists(st.sampled_from(ASKED), max_size=3))
-            messages.append(user(*asked) if asked else {"role": "user", "content": words})
+        reply = draw(st.lists(st.sampled_from(REPLY_BLOCKS), max_size=3))
+        ids = [f"t{step}_{number}" for number in range(draw(st.integers(0, 3)))]
+        if not reply and not ids:
+            content = draw(st.sampled_from(("Go", "And now?", "")))
+            blocks = draw(st.lists(st.sampled_from(USER_BLOCKS), max_size=3))
+            messages.append(user(*blocks) if blocks else {"role": "user", "content": content})
             continue
-        messages.append(assistant(*said, *[use(name) for name in ids]))
+        messages.append(assistant(*reply, *[use(name) for name in ids]))
         results: list[Json] = []
         for name in draw(st.permutations(ids)):
-            given = () if draw(st.integers(0, 9)) == 0 else (draw(st.sampled_from(CONTENTS)),)
+            content = () if draw(st.integers(0, 9)) == 0 else (draw(st.sampled_from(CONTENTS)),)
             more = draw(st.sampled_from(({}, {"is_error": True}, {"is_error": False}, MARK)))
-            results.append(result(name, *given, **more))
-        words = draw(st.lists(st.sampled_from(ASKED), max_size=2))
-        if results or words:
-            messages.append(user(*results, *words))
+            results.append(result(name, *content, **more))
+        blocks = draw(st.lists(st.sampled_from(USER_BLOCKS), max_size=2))
+        if results or blocks:
+            messages.append(user(*results, *blocks))
     return messages
 
 
 @st.composite
-def odd_message_lists(draw: st.DrawFn) -> list[Json]:
-    """Lists of blocks that may stand anywhere: lost, repeated and split results."""
+def odd_lists(draw: st.DrawFn) -> list[Json]:
+    """Lists with blocks anywhere: orphaned, repeated and split results."""
     names = st.sampled_from(("a", "b", "c"))
     halves = st.builds(use, names) | st.builds(result, names, st.sampled_from(CONTENTS))
-    blocks = st.lists(halves | st.sampled_from([*SAID, *ASKED]), max_size=4)
+    blocks = st.lists(halves | st.sampled_from([*REPLY_BLOCKS, *USER_BLOCKS]), max_size=4)
     roles = st.sampled_from(("user", "assistant"))
     contents = blocks | st.sampled_from(("Go", ""))
     pairs = draw(st.lists(st.tuples(roles, contents), max_size=8))
     return [{"role": role, "content": content} for role, content in pairs]
 
 
-# --- what the API takes --------------------------------------------------------------------
+# --- malformed messages and responses ------------------------------------------------------
+
+_NAMES = (
+    "type", "text", "thinking", "content", "id", "name", "input", "tool_use_id", "source", "data",
+    "media_type", "url", "role", "is_error", "stop_reason", "usage", "input_tokens",
+)  # fmt: skip
+_TYPES = (
+    "text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document",
+    "base64", "url", "user", "assistant", "", "a",
+)  # fmt: skip
+_values = any_json(_NAMES, _TYPES)
+_objects = st.dictionaries(st.sampled_from((*_NAMES, *NOTES)), _values, max_size=4)
+_blocks = st.builds(
+    lambda kind, fields: {"type": kind, **fields}, st.sampled_from(_TYPES), _objects
+)
+_contents = st.lists(_blocks | _objects, max_size=3) | _values
+_roles = st.sampled_from(("user", "assistant"))
+_messages: st.SearchStrategy[Any] = st.fixed_dictionaries({"role": _roles, "content": _contents})
+_replies = st.builds(
+    lambda fields, content: {**fields, "type": "message", "role": "assistant", "content": content},
+    _objects,
+    _contents,
+)
 
 
-def block_types(union: Any) -> dict[str, TypeAdapter[Any]]:
-    """The blocks that a request may hold; fields that the API does not know are refused."""
-    strict = ConfigDict(extra="forbid")
-    kinds = [kind for kind in get_args(union) if is_typeddict(kind)]
-    lists: list[Any] = [GenericAlias(list, kind) for kind in kinds]
-    names = [get_args(get_type_hints(kind)["type"])[0] for kind in kinds]
-    return {name: TypeAdapter(held, config=strict) for name, held in zip(names, lists, strict=True)}
+def recorded_exchanges(corpus: Path) -> Iterator[tuple[Json, Json | None]]:
+    """The bodies of recorded requests and responses."""
+    path = corpus / "anthropic-api" / "claude-trace_test-traffic.sanitized.jsonl"
+    for line in path.read_bytes().splitlines():
+        exchange = json.loads(line)
+        yield exchange["request"]["body"], exchange["response"]["body"]
 
 
-TAKEN, TAKEN_BETA = block_types(ContentBlockParam), block_types(BetaContentBlockParam)
-
-
-def read_through(value: Any) -> None:
-    """The SDK's types check the items of a list only as they are read."""
-    if isinstance(value, dict):
-        for held in cast("Json", value).values():
-            read_through(held)
-    elif not isinstance(value, str) and hasattr(value, "__iter__"):
-        for held in value:
-            read_through(held)
-
-
-def blocks_of(message: Json) -> list[Json]:
-    content = message["content"]
-    return [text(content)] if isinstance(content, str) else content
-
-
-def marks(value: Any) -> int:
-    """How many breakpoints there are, at any depth."""
-    if isinstance(value, list):
-        return sum(marks(held) for held in cast("list[Any]", value))
-    if isinstance(value, dict):
-        fields = cast("Json", value)
-        return bool(fields.get("cache_control")) + sum(marks(held) for held in fields.values())
-    return 0
-
-
-def assert_taken(messages: list[Json], known: dict[str, TypeAdapter[Any]] = TAKEN) -> None:
-    """The SDK knows every block, roles take turns, and results directly follow their calls."""
-    calls: list[str] = []
-    seen: list[str] = []
-    for place, message in enumerate(messages):
-        assert message.keys() == {"role", "content"}
-        assert message["role"] == ("user", "assistant")[place % 2]
-        assert message["content"]
-        found = blocks_of(message)
-        for block in found:
-            read_through(known[block["type"]].validate_python([block]))
-            assert block.get("text", "x").strip()
-            assert block["type"] != "image" or message["role"] == "user"
-            assert block["type"] != "thinking" or (block["signature"] and not marks(block))
-        answers = [block for block in found if block["type"] == "tool_result"]
-        assert found[: len(answers)] == answers
-        assert [block["tool_use_id"] for block in answers] == calls
-        assert all(block.get("content") for block in answers if block.get("is_error"))
-        held = [piece for block in answers for piece in block.get("content", "") if piece != ""]
-        assert all(isinstance(piece, str) or piece.get("text", "x").strip() for piece in held)
-        calls = [block["id"] for block in found if block["type"] == "tool_use"]
-        seen += calls
-    assert len(seen) == len(set(seen))
-    assert marks(messages) <= 2
-    if marks(messages):
-        assert marks(messages[-1]) or all(
-            block["type"] in ("thinking", "redacted_thinking") for block in blocks_of(messages[-1])
-        )
+RESPONSE: Json = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-opus-5",
+    "content": [THOUGHT, text("Hi", citations=None), use()],
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 20,
+    },
+}
+CASES = FormatCases(
+    user=user(text("Wait")),
+    lists=LISTS,
+    stretches={"another order": 1},
+    odd_lists=ODD_LISTS,
+    valid=valid_lists(),
+    odd=odd_lists(),
+    malformed=_messages | _objects,
+    malformed_replies=_objects | _replies,
+    notes=_values,
+    refused=[
+        ({"content": "a"}, "the field 'role' is missing"),
+        ({"role": "user"}, "'content' is null, not a list"),
+        (user(text() | {"text": 5}), "'text' is a number"),
+        (assistant({"type": "tool_use", "id": "a", "name": "b"}), "'input' is null"),
+        (user({"type": "tool_result"}), "the field 'tool_use_id' is missing"),
+        (user(result("a", 5)), "'content' of a tool_result is a number"),
+    ],
+    reply=RESPONSE,
+    sdk_reply=SdkMessage.model_validate,
+    tokens=Tokens(input=10, output=5, reasoning=0, total=135, cache=Cache(read=100, write=20)),
+    model="claude-opus-5",
+    finishes=[
+        ({**RESPONSE, "stop_reason": reason}, finish)
+        for reason, finish in {
+            "end_turn": "stop",
+            "stop_sequence": "stop",
+            "max_tokens": "length",
+            "model_context_window_exceeded": "length",
+            "refusal": "content-filter",
+            "pause_turn": "other",
+            None: "tool-calls",
+        }.items()
+    ],
+    recorded=lambda corpus: (body["messages"] for body, _ in recorded_exchanges(corpus)),
+    recorded_count=1,
+)

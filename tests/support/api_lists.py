@@ -1,8 +1,9 @@
-"""Lists of the wires in tests: read, stored and written back; and JSON of any kind."""
+"""Lists of API messages in tests: decoded, stored and encoded again; and arbitrary JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from foldmark.model.messages import (
     ReasoningPart,
     SessionInfo,
     TextPart,
+    Tokens,
     ToolPart,
     Transcript,
     UserInfo,
@@ -29,14 +31,13 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
-from foldmark.wire.codec import options, wire_named
+from foldmark.wire.codec import WIRES, codec_named, subobject
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
 from foldmark.wire.lists import COVERS
 from tests.support.session_strategies import PNG
 
 Json = dict[str, Any]
-TO = ("anthropic", "gemini")
-# Names under which codecs keep notes: what a list holds under them must not be taken for notes.
+# Names under which codecs store notes: fields of a list with these names must not be mistaken.
 NOTES = (
     "anthropic", "google", "block", "result", "form", "rest", "outline", "order", "chars", "file",
     "kept", "call", "media", "inner", "beside", "snake", "unnamed", "bare", "within", "url_safe",
@@ -45,134 +46,166 @@ NOTES = (
 )  # fmt: skip
 
 
+class FormatCases(NamedTuple):
+    """The test data of one API format."""
+
+    user: Json  # a plain message
+    lists: dict[str, list[Json]]
+    stretches: dict[str, int]  # stretches of these lists that are kept in their original form
+    odd_lists: list[list[Json]]  # lists that the API refuses and programs store
+    valid: st.SearchStrategy[list[Json]]  # lists that the API accepts
+    odd: st.SearchStrategy[list[Json]]  # with results in the wrong place and ids used twice
+    malformed: st.SearchStrategy[Any]  # objects that resemble messages
+    malformed_replies: st.SearchStrategy[Any]
+    notes: st.SearchStrategy[Any]  # JSON with the names of the format
+    refused: list[tuple[Json, str]]  # malformed messages, with words of the error
+    reply: Json
+    sdk_reply: Callable[[Json], object]
+    tokens: Tokens  # the usage in the reply
+    model: str
+    finishes: list[tuple[Json, str]]  # responses, with their finish reasons in our terms
+    recorded: Callable[[Path], Iterator[list[Json]]]  # lists in the corpus
+    recorded_count: int
+
+
 def verbatim(messages: Iterable[Message], wire: str) -> int:
-    """How many stretches were kept as they came."""
-    key = wire_named(wire).key
-    return sum(COVERS in options(message.info.wire, key) for message in messages)
+    """The number of stretches that are kept in their original form."""
+    key = codec_named(wire).key
+    return sum(COVERS in subobject(message.info.wire, key) for message in messages)
 
 
-def round_trip(given: Sequence[Any], wire: str) -> int:
-    """Read, store, read again and write back; how many stretches were kept as they came."""
-    found = decode(given, wire)
-    stored = to_json(Transcript(info=SessionInfo(id="s"), messages=found.messages))
-    messages = decode_transcript(stored).messages
-    assert encode(messages, wire, found.origin) == given
-    return verbatim(messages, wire)
+def round_trip(messages: Sequence[Any], wire: str) -> int:
+    """Decode, store, load and encode a list; return how many stretches keep their original."""
+    decoded = decode(messages, wire)
+    info = SessionInfo(id="s", origin=decoded.origin)
+    stored = decode_transcript(to_json(Transcript(info=info, messages=decoded.messages)))
+    pairs = [(decoded.messages, decoded.origin), (stored.messages, stored.info.origin or None)]
+    for ours, origin in pairs:
+        assert canonical(encode(ours, wire, origin)) == canonical(messages)
+    return verbatim(stored.messages, wire)
 
 
-def lengthened(value: Any, name: str = "") -> Any:
-    """The same with long texts, each another one."""
+def canonical(value: object) -> str:
+    """The JSON of a value: in Python, 1 and true are equal."""
+    return json.dumps(value, sort_keys=True)
+
+
+def with_long_texts(value: Any, name: str = "") -> Any:
+    """The same value with long texts, all different."""
     if isinstance(value, dict):
         fields = cast("Json", value).items()
-        return {field: lengthened(held, field) for field, held in fields}
+        return {field: with_long_texts(item, field) for field, item in fields}
     if isinstance(value, list):
         items = enumerate(cast("list[Any]", value))
-        return [lengthened(held, f"{name} {number}") for number, held in items]
-    is_said = isinstance(value, str) and name.partition(" ")[0] in ("text", "content", "output")
-    return f"{value}, which is {name} and told at some length: {id(value)}" if is_said else value
+        return [with_long_texts(item, f"{name} {number}") for number, item in items]
+    is_text = isinstance(value, str) and name.partition(" ")[0] in ("text", "content", "output")
+    return f"{value}, which is {name} and has some length: {id(value)}" if is_text else value
 
 
-def kept_twice(given: Sequence[Json], wire: str) -> list[str]:
-    """The long texts of a list that are stored more often than they were said.
+def stored_twice(messages: Sequence[Json], wire: str) -> list[str]:
+    """The long texts of a list that are stored more often than they occur in it.
 
-    A block that only its own wire can write is stored whole, beside what others may read of it.
+    A block that only its own codec can write is stored whole, beside its text for other codecs.
     """
-    found = decode(given, wire)
-    assert encode(found.messages, wire, found.origin) == given
-    stored = list(_texts(json.loads(msgspec.json.encode(found.messages))))
-    said = list(_texts(list(given)))
-    return [text for text in said if len(text) > 40 and _count(text, stored) > _count(text, said)]
+    decoded = decode(messages, wire)
+    assert encode(decoded.messages, wire, decoded.origin) == messages
+    stored = list(_texts(json.loads(msgspec.json.encode(decoded.messages))))
+    texts = list(_texts(list(messages)))
+    return [text for text in texts if len(text) > 40 and _count(text, stored) > _count(text, texts)]
 
 
 def _count(text: str, texts: Sequence[str]) -> int:
-    return sum(text in held for held in texts)
+    return sum(text in other for other in texts)
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for held in cast("list[Any]", value):
-            yield from _texts(held)
+        for item in cast("list[Any]", value):
+            yield from _texts(item)
     elif isinstance(value, dict):
-        yield from _texts([held for name, held in cast("Json", value).items() if name != "block"])
+        yield from _texts([item for name, item in cast("Json", value).items() if name != "block"])
 
 
-def shown(messages: Iterable[Message], model: str = "") -> tuple[PromptMessage, ...]:
-    """What the model of this name is shown."""
+def view_messages(messages: Iterable[Message], model: str = "") -> tuple[PromptMessage, ...]:
+    """The messages of the view for the model with this name."""
     return Viewer(Log(by_classes, messages), FOLDMARK, model=model).view().messages
 
 
-def requested(given: Sequence[Any], wire: str, to: str = "") -> list[Json]:
-    """The request for what a list of a wire says."""
-    return request(shown(decode(given, wire).messages), to or wire)
+def request_for(messages: Sequence[Any], wire: str, to: str = "") -> list[Json]:
+    """The request, in this or another format, for a list of API messages."""
+    return request(view_messages(decode(messages, wire).messages), to or wire)
 
 
 def by_model(messages: Iterable[Message], provider: str, model: str) -> list[Message]:
-    """The same messages, the answers by this model."""
+    """The same messages with this model as the author of replies."""
     return [
-        Message(
-            info=AssistantInfo(id=held.id, provider_id=provider, model_id=model),
-            parts=held.parts,
+        message
+        if message.is_user
+        else Message(
+            info=AssistantInfo(id=message.id, provider_id=provider, model_id=model),
+            parts=message.parts,
         )
-        if isinstance(held.info, AssistantInfo)
-        else held
-        for held in messages
+        for message in messages
     ]
 
 
-# --- JSON of any kind ----------------------------------------------------------------------
+# --- arbitrary JSON ------------------------------------------------------------------------
 
 
 def any_json(names: Sequence[str], texts: Sequence[str]) -> st.SearchStrategy[Any]:
-    """JSON in which these names and texts come up often."""
+    """JSON in which these names and texts are frequent."""
     numbers = st.integers(-3, 9) | st.floats(allow_nan=False, allow_infinity=False)
     leaves = st.none() | st.booleans() | numbers | st.sampled_from(texts) | st.text(max_size=3)
     fields = st.sampled_from((*names, *NOTES))
     return st.recursive(
         leaves,
-        lambda held: st.lists(held, max_size=3) | st.dictionaries(fields, held, max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(fields, inner, max_size=4),
         max_leaves=12,
     )
 
 
-def assert_read_or_refused(given: Any, wire: str) -> None:
-    """A list is refused in words, or written back as it was and shown to anybody."""
+def is_refused(messages: Any, wire: str) -> bool:
+    """Whether a list is refused; else it is encoded unchanged and can be sent to any provider."""
     try:
-        found = decode(given, wire)
+        decoded = decode(messages, wire)
     except BadInput:
-        return
-    assert encode(found.messages, wire, found.origin) == given
-    for to in TO:
-        request(shown(found.messages), to)
+        return True
+    assert canonical(encode(decoded.messages, wire, decoded.origin)) == canonical(messages)
+    for to in WIRES:
+        request(view_messages(decoded.messages), to)
+    return False
 
 
-def assert_reply_read_or_refused(given: Any, wire: str) -> None:
+def assert_reply_unchanged_or_refused(response: Any, wire: str) -> None:
     try:
-        message = decode_reply(given, wire)
+        message = decode_reply(response, wire)
     except BadInput:
         return
-    assert encode_reply(message, wire) == given
+    assert encode_reply(message, wire) == response
     encode([message], wire)
 
 
-def noted_messages(notes: st.SearchStrategy[Any], key: str) -> st.SearchStrategy[list[Message]]:
-    """A short session whose metadata, as it may come from elsewhere, holds anything."""
+def messages_with_notes(
+    notes: st.SearchStrategy[Any], key: str
+) -> st.SearchStrategy[list[Message]]:
+    """A short session with arbitrary metadata, as it may come from elsewhere."""
 
-    def made(held: list[Any]) -> list[Message]:
-        own: list[Any] = [{key: note} if note is not None else UNSET for note in held]
+    def build(values: list[Any]) -> list[Message]:
+        own: list[Any] = [{key: note} if note is not None else UNSET for note in values]
         file = FilePart(mime="image/png", url=PNG, metadata=own[0])
         state = Completed(input={"a": 1}, output="a\nbc", attachments=(file,))
-        said: tuple[AnyPart, ...] = (
+        reply: tuple[AnyPart, ...] = (
             ReasoningPart(text="Hm", metadata=own[1]),
             TextPart(text="Hi", metadata=own[2]),
             ToolPart(tool="ls", call_id="a", state=state, metadata=own[3]),
         )
-        asked: tuple[AnyPart, ...] = (TextPart(text="Go", metadata=own[4]), file)
+        prompt: tuple[AnyPart, ...] = (TextPart(text="Go", metadata=own[4]), file)
         return [
-            Message(info=UserInfo(id="u", wire=own[5]), parts=asked),
-            Message(info=AssistantInfo(id="a", wire=own[5]), parts=said),
-            Message(info=UserInfo(id="v", wire=own[5]), parts=asked),
+            Message(info=UserInfo(id="u", wire=own[5]), parts=prompt),
+            Message(info=AssistantInfo(id="a", wire=own[5]), parts=reply),
+            Message(info=UserInfo(id="v", wire=own[5]), parts=prompt),
         ]
 
-    return st.lists(notes, min_size=6, max_size=6).map(made)
+    return st.lists(notes, min_size=6, max_size=6).map(build)

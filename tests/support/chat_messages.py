@@ -1,4 +1,4 @@
-"""Lists of OpenAI's chat: made by hand, generated, and of the corpus."""
+"""Messages of OpenAI's Chat Completions API in tests: by hand, generated, and of the corpus."""
 
 import json
 from collections.abc import Iterator
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletion
 
+from foldmark.model.messages import Cache, Tokens
+from tests.support.api_lists import FormatCases, Json
 from tests.support.session_strategies import PNG
 
-Json = dict[str, Any]
 WAV = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
 PICTURE = {"type": "image_url", "image_url": {"url": PNG}}
 PDF = "data:application/pdf;base64,JVBERi0="
@@ -36,11 +38,11 @@ def said(content: Any = "Hi", **more: Any) -> Json:
     return {"role": "assistant", "content": content, **more}
 
 
-def old_call(arguments: str, name: str = "f") -> Json:
+def legacy_call(arguments: str, name: str = "f") -> Json:
     return said(None, function_call={"name": name, "arguments": arguments})
 
 
-def old_result(content: Any, name: str = "f") -> Json:
+def legacy_result(content: Any, name: str = "f") -> Json:
     return {"role": "function", "name": name, "content": content}
 
 
@@ -52,7 +54,7 @@ LISTS: dict[str, list[Json]] = {
         {"role": "system", "content": "Be kind."},
         user(),
     ],
-    "prompts amid the rest": [
+    "later prompts": [
         user(),
         {"role": "system", "content": "Now be brief."},
         {"role": "developer", "content": [{"type": "text", "text": "Now be long."}]},
@@ -107,15 +109,15 @@ LISTS: dict[str, list[Json]] = {
         tool("b"),
         tool("c"),
     ],
-    "the old kind of call": [
-        old_call("{}"),
-        old_result("1"),
-        old_call("{ }"),
-        old_result(None),
+    "legacy calls": [
+        legacy_call("{}"),
+        legacy_result("1"),
+        legacy_call("{ }"),
+        legacy_result(None),
         said(function_call=None, tool_calls=None),
         said(tool_calls=[]),
     ],
-    "what vendors add": [
+    "fields of vendors": [
         said(reasoning_content="Hm.", refusal=None, annotations=[], audio=None),
         said(reasoning="Hm.", reasoning_content="Hm.", reasoning_details=[{"type": "x"}]),
         said(reasoning="Hm.", reasoning_content="Well.", reasoning_text=""),
@@ -127,13 +129,13 @@ LISTS: dict[str, list[Json]] = {
         said([PICTURE]),
         user(tool_calls=None, turn=1),
     ],
-    "a call of no type": [calling({**call("a"), "type": None}), tool("a")],
+    "a call without a type": [calling({**call("a"), "type": None}), tool("a")],
     "results without calls": [
         user(),
         tool("gone"),
         said(),
         tool("gone", None),
-        old_result("1"),
+        legacy_result("1"),
         tool("gone"),
     ],
     "ids used twice": [calling(call("a"), call("a")), tool("a"), tool("a"), calling(call("a"))],
@@ -141,6 +143,8 @@ LISTS: dict[str, list[Json]] = {
         calling(call("a")),
         {"role": "tool", "content": "1", "tool_call_ids": ["a"], "agent": "main"},
     ],
+    "a late result": [calling(call("a")), user(), tool("a")],
+    "a legacy call with another result": [legacy_call(""), tool("function_f")],
     "calls without results": [calling(call("a")), user(), calling(call("b")), tool("b"), user()],
     "fields named like our notes": [
         user(verbatim=[user("Other")], covers=1, fields={"a": 1}, form="list", joined=1),
@@ -149,24 +153,20 @@ LISTS: dict[str, list[Json]] = {
         tool("a", outline=[{"chars": 1}], form="null", no_id=True, order=1),
     ],
 }
-ODD: list[list[Json]] = [
-    [calling(call("a")), user(), tool("a")],
-    [old_call(""), tool("function_f")],
-]
 
 
-def corpus_lists(corpus: Path) -> Iterator[tuple[str, list[Json]]]:
-    """Every list of chat messages that there is, with the name of its file."""
+def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
+    """All lists of chat messages in the corpus."""
     for path in sorted((corpus / "openai-chat").glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            yield path.name, json.loads(line)["messages"]
+            yield json.loads(line)["messages"]
     for path in sorted((corpus / "tau-bench").glob("*.json")):
         for run in json.loads(path.read_bytes()):
-            yield path.name, run["traj"]
+            yield run["traj"]
     for path in sorted((corpus / "mini-swe-agent").glob("*.json")):
-        yield path.name, json.loads(path.read_bytes())["messages"]
+        yield json.loads(path.read_bytes())["messages"]
     for path in sorted((corpus / "swe-agent").glob("*.traj")):
-        yield path.name, json.loads(path.read_bytes())["history"]
+        yield json.loads(path.read_bytes())["history"]
 
 
 # --- generated ------------------------------------------------------------------------------
@@ -179,44 +179,43 @@ NAMES = (
     *("block", "fields", "form", "kind", "under", "verbatim", "covers", "result", "order"),
 )
 TAGS = ("user", "assistant", "tool", "function", "system", "text", "image_url", "custom")
-words = st.sampled_from(["", " ", "fix it", "日本", "a\nb", "é"]) | st.text(
+texts = st.sampled_from(["", " ", "fix it", "日本", "a\nb", "é"]) | st.text(
     st.characters(exclude_categories=["Cs"]), max_size=8
 )
 leaves: st.SearchStrategy[Any] = (
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e6, 1e6) | words
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e6, 1e6) | texts
 )
 values: st.SearchStrategy[Any] = st.recursive(
-    leaves, lambda held: st.lists(held, max_size=3) | st.dictionaries(words, held, max_size=3)
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
 )
-given_objects = st.dictionaries(words, values, max_size=3)
 unknown = st.dictionaries(st.sampled_from(("weight", "x", "verbatim", "form")), values, max_size=2)
-thoughts = st.dictionaries(st.sampled_from(("reasoning_content", "reasoning")), words, max_size=2)
+thoughts = st.dictionaries(st.sampled_from(("reasoning_content", "reasoning")), texts, max_size=2)
 few = st.sampled_from(("a", "b", ""))
 
 
 @st.composite
 def arguments(draw: st.DrawFn) -> str:
-    """JSON, compact or not, or no JSON at all."""
-    given = draw(given_objects)
-    compact = json.dumps(given, ensure_ascii=False, separators=(",", ":"))
-    return draw(st.sampled_from((compact, json.dumps(given), draw(words))))
+    """Arguments that are JSON, compact or not, or not JSON at all."""
+    value = draw(st.dictionaries(texts, values, max_size=3))
+    compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return draw(st.sampled_from((compact, json.dumps(value), draw(texts))))
 
 
 @st.composite
 def contents(draw: st.DrawFn, *, files: bool = True) -> Any:
     """A text, a list of parts, or nothing."""
     if draw(st.booleans()):
-        return draw(words)
+        return draw(texts)
     parts: list[Json] = []
     for number in range(draw(st.integers(0, 3))):
-        text = {**draw(unknown), "type": "text", "text": draw(words)}
+        text = {**draw(unknown), "type": "text", "text": draw(texts)}
         picks = (text, text, WAV, PICTURE) if files else (text,)
         parts.append(draw(st.sampled_from(picks)) if number else text)
     return parts
 
 
 @st.composite
-def sayings(draw: st.DrawFn) -> Json:
+def plain_messages(draw: st.DrawFn) -> Json:
     """A message without calls."""
     match draw(st.integers(0, 3)):
         case 0:
@@ -232,44 +231,43 @@ def sayings(draw: st.DrawFn) -> Json:
 
 @st.composite
 def turns(draw: st.DrawFn, number: int) -> list[Json]:
-    """A call or more, each with its result, in any order."""
-    ids = [f"call_{number}_{place}" for place in range(draw(st.integers(1, 3)))]
-    calls = [call(held, draw(arguments())) for held in ids]
-    answers = [tool(held, draw(st.none() | contents()), **draw(unknown)) for held in ids]
-    return [calling(*calls, **draw(unknown)), *draw(st.permutations(answers))]
+    """Some calls and their results in any order."""
+    ids = [f"call_{number}_{index}" for index in range(draw(st.integers(1, 3)))]
+    calls = [call(call_id, draw(arguments())) for call_id in ids]
+    results = [tool(call_id, draw(st.none() | contents()), **draw(unknown)) for call_id in ids]
+    return [calling(*calls, **draw(unknown)), *draw(st.permutations(results))]
 
 
 @st.composite
 def valid_lists(draw: st.DrawFn) -> list[Json]:
-    """Lists that a server takes, but for fields that it may not know."""
+    """Lists that servers accept, except for unknown fields."""
     messages: list[Json] = []
     for number in range(draw(st.integers(0, 6))):
-        messages += draw(turns(number)) if draw(st.booleans()) else [draw(sayings())]
+        messages += draw(turns(number)) if draw(st.booleans()) else [draw(plain_messages())]
     return messages
 
 
 @st.composite
 def odd_messages(draw: st.DrawFn) -> Json:
-    """Messages with few ids: results without calls, and calls that share theirs."""
+    """Messages with few ids: results without calls, and calls that share an id."""
     match draw(st.integers(0, 5)):
         case 0 | 1:
             return tool(draw(few), draw(st.none() | contents()), **draw(unknown))
         case 2:
             ids = draw(st.lists(few, max_size=3))
-            return calling(*(call(held, draw(arguments())) for held in ids))
+            return calling(*(call(call_id, draw(arguments())) for call_id in ids))
         case 3:
-            return old_call(draw(arguments()), draw(few))
+            return legacy_call(draw(arguments()), draw(few))
         case 4:
-            return old_result(draw(words), draw(few))
+            return legacy_result(draw(texts), draw(few))
         case _:
-            return draw(sayings())
+            return draw(plain_messages())
 
 
-odd_lists = st.lists(odd_messages(), max_size=10)
 wild: st.SearchStrategy[Any] = st.recursive(
     leaves | st.sampled_from(TAGS),
-    lambda held: (
-        st.lists(held, max_size=3) | st.dictionaries(st.sampled_from(NAMES), held, max_size=4)
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -277,6 +275,77 @@ wild: st.SearchStrategy[Any] = st.recursive(
 
 @st.composite
 def nearly_messages(draw: st.DrawFn) -> Json:
-    """Objects with the names of chat's fields, and anything in them."""
+    """Objects with the fields of messages and arbitrary values."""
     message = draw(st.dictionaries(st.sampled_from(NAMES), wild, max_size=4))
     return {**message, "role": draw(st.sampled_from(TAGS[:5]))}
+
+
+REPLY: Json = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "gpt-5",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "logprobs": None,
+            "message": {
+                **calling(call("a", '{"path": "é"}'), content="Well."),
+                "refusal": None,
+                "annotations": [],
+                "reasoning_content": "Hm.",
+            },
+        },
+        {"index": 1, "finish_reason": "stop", "logprobs": None, "message": said(refusal="No.")},
+    ],
+    "usage": {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 8},
+    },
+}
+CASES = FormatCases(
+    user=user("Wait"),
+    lists=LISTS,
+    stretches={
+        "results in another order": 1,
+        "a late result": 1,
+        "a legacy call with another result": 1,
+    },
+    odd_lists=[],
+    valid=valid_lists(),
+    odd=st.lists(odd_messages(), max_size=10),
+    malformed=wild | nearly_messages(),
+    malformed_replies=st.builds(
+        lambda choices: {"choices": choices, "usage": choices, "model": choices},
+        wild | st.lists(st.fixed_dictionaries({"message": nearly_messages()})),
+    ),
+    notes=wild,
+    refused=[
+        ({"content": "a"}, "the field 'role' is missing"),
+        ({"role": "tool", "content": "a"}, "the field 'tool_call_id' is missing"),
+        (calling({"name": "f", "arguments": {}}), "the field 'id' is missing"),
+        (calling({"id": "a", "name": "f"}), "'function' is null, not an object"),
+        (user(5), "'content' is a number, not a list"),
+    ],
+    reply=REPLY,
+    sdk_reply=ChatCompletion.model_validate,
+    tokens=Tokens(input=36, output=20, reasoning=8, total=120, cache=Cache(read=64, write=0)),
+    model="gpt-5",
+    finishes=[
+        ({"choices": [{"message": said(), "finish_reason": reason}], "usage": None}, finish)
+        for reason, finish in {
+            "stop": "stop",
+            "function_call": "tool-calls",
+            "length": "length",
+            "content_filter": "content-filter",
+            "paused": "other",
+            None: "other",
+        }.items()
+    ],
+    recorded=recorded_lists,
+    recorded_count=81,
+)

@@ -1,16 +1,19 @@
-"""Gemini's contents in tests: made by hand, and of every kind that may occur."""
+"""Contents of Gemini's API in tests: written by hand and generated, of every kind."""
 
+import json
 from typing import Any
 
+from google.genai import types
 from hypothesis import strategies as st
 
+from foldmark.model.messages import Cache, Tokens
+from tests.support.api_lists import NOTES, FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
-Json = dict[str, Any]
 DATA = PNG.partition(",")[2]
 SHOT = {"inlineData": {"mimeType": "image/png", "data": DATA}}
 PAPER = {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://papers/one.pdf"}}
-SEARCH = {"toolCall": {"id": "t", "args": {"q": "a"}}}  # a kind that we do not know
+SEARCH = {"toolCall": {"id": "t", "args": {"q": "a"}}}  # of an unknown type
 RAN = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
 
 
@@ -22,8 +25,8 @@ def model(*parts: Json, **more: Any) -> Json:
     return {"role": "model", "parts": list(parts), **more}
 
 
-def text(words: str = "Hello", **more: Any) -> Json:
-    return {"text": words, **more}
+def text(content: str = "Hello", **more: Any) -> Json:
+    return {"text": content, **more}
 
 
 def call(name: str = "read", call_id: str = "", **more: Any) -> Json:
@@ -32,12 +35,11 @@ def call(name: str = "read", call_id: str = "", **more: Any) -> Json:
 
 
 def result(name: str = "read", call_id: str = "", response: Any = None, **inner: Any) -> Json:
-    named = {"name": name, **({"id": call_id} if call_id else {})}
-    return {"functionResponse": {**named, "response": response or {"output": "done"}, **inner}}
+    identity = {"name": name, **({"id": call_id} if call_id else {})}
+    return {"functionResponse": {**identity, "response": response or {"output": "done"}, **inner}}
 
 
-# Lists that are read and written back with nothing kept as it came.
-CONTENTS: dict[str, list[Json]] = {
+LISTS: dict[str, list[Json]] = {
     "words": [user(text()), model(text("Hi")), user(text("a"), text("b"))],
     "no role": [{"parts": [text()]}, {"role": None, "parts": [text()]}],
     "no parts": [user(text()), {"role": "model"}, {"role": "user", "parts": None}, model()],
@@ -122,7 +124,7 @@ CONTENTS: dict[str, list[Json]] = {
 }  # fmt: skip
 
 # Lists that no program should send, and some do.
-ODD_CONTENTS: list[list[Json]] = [
+ODD_LISTS: list[list[Json]] = [
     [user(result())],
     [model(call()), user(text(), result())],
     [model(call(), call()), user(result()), user(result())],
@@ -137,12 +139,12 @@ RESPONSES = [
     {"output": "done"}, {"output": ""}, {"error": "no"}, {"result": "a"}, {"content": "b\nc"},
     {"output": 5}, {"lines": ["a", {"b": None}], "ok": True}, {},
 ]  # fmt: skip
-SAID = [
+REPLY_PARTS = [
     text("Hi"), text("Ha", thoughtSignature="c2ln"), text("Hm", thought=True), text(" "), SHOT,
     text("Hm", thought=True, thoughtSignature="c2ln"), text("", thoughtSignature="c2ln"), RAN,
     text("no", thought=False), SEARCH,
 ]  # fmt: skip
-ASKED = [text("Go"), text("And?"), text(""), SHOT, PAPER, SEARCH]
+USER_PARTS = [text("Go"), text("And?"), text(""), SHOT, PAPER, SEARCH]
 _SNAKE = {
     "functionCall": "function_call",
     "functionResponse": "function_response",
@@ -154,46 +156,141 @@ _SNAKE = {
 }
 
 
-def snaked(value: Any) -> Any:
-    """The same as the Python SDK writes it."""
-    if isinstance(value, list):
-        return [snaked(held) for held in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, dict):
-        return {_SNAKE.get(name, name): snaked(held) for name, held in value.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return value
+def in_snake_case(contents: list[Json]) -> list[Json]:
+    """The contents as the Python SDK writes them."""
+
+    def rename(fields: Json) -> Json:
+        return {_SNAKE.get(name, name): value for name, value in fields.items()}
+
+    return json.loads(json.dumps(contents), object_hook=rename)
 
 
 @st.composite
-def content_lists(draw: st.DrawFn) -> list[Json]:
-    """Lists as Gemini takes them: with ids or without, in either spelling."""
+def valid_lists(draw: st.DrawFn) -> list[Json]:
+    """Lists that Gemini accepts: with ids or without, in either spelling."""
     contents: list[Json] = []
     for step in range(draw(st.integers(0, 6))):
-        said = draw(st.lists(st.sampled_from(SAID), max_size=3))
-        named = draw(st.lists(st.tuples(st.sampled_from(("ls", "cat")), st.booleans()), max_size=4))
+        reply = draw(st.lists(st.sampled_from(REPLY_PARTS), max_size=3))
+        names = draw(st.lists(st.tuples(st.sampled_from(("ls", "cat")), st.booleans()), max_size=4))
         pairs = [
-            (name, f"c{step}_{place}" if has_id else "")
-            for place, (name, has_id) in enumerate(named)
+            (name, f"c{step}_{number}" if has_id else "")
+            for number, (name, has_id) in enumerate(names)
         ]
-        if not said and not pairs:
-            contents.append(user(*draw(st.lists(st.sampled_from(ASKED), max_size=3))))
+        if not reply and not pairs:
+            contents.append(user(*draw(st.lists(st.sampled_from(USER_PARTS), max_size=3))))
             continue
-        contents.append(model(*said, *[call(*pair) for pair in pairs]))
+        contents.append(model(*reply, *[call(*pair) for pair in pairs]))
         parts: list[Json] = []
         for pair in draw(st.permutations(pairs)):
             parts.append(result(*pair, draw(st.sampled_from(RESPONSES))))
             parts += draw(st.lists(st.sampled_from([SHOT, PAPER]), max_size=1))
-        words = draw(st.lists(st.sampled_from(ASKED[:3]), max_size=1))
+        texts = draw(st.lists(st.sampled_from(USER_PARTS[:3]), max_size=1))
         role = draw(st.sampled_from(("user", "user", "function")))
-        contents.append({"role": role, "parts": [*parts, *words]})
-    return snaked(contents) if draw(st.booleans()) else contents
+        contents.append({"role": role, "parts": [*parts, *texts]})
+    return in_snake_case(contents) if draw(st.booleans()) else contents
 
 
 @st.composite
-def odd_content_lists(draw: st.DrawFn) -> list[Json]:
-    """Lists of parts that may stand anywhere: lost, repeated and split results."""
+def odd_lists(draw: st.DrawFn) -> list[Json]:
+    """Lists with parts anywhere: orphaned, repeated and split results."""
     names, ids = st.sampled_from(("ls", "cat")), st.sampled_from(("", "", "a", "b"))
     halves = st.builds(call, names, ids) | st.builds(result, names, ids, st.sampled_from(RESPONSES))
-    parts = st.lists(halves | st.sampled_from([*SAID, *ASKED]), max_size=4)
+    parts = st.lists(halves | st.sampled_from([*REPLY_PARTS, *USER_PARTS]), max_size=4)
     roles = st.sampled_from(("user", "model", "model", "function", None))
     pairs = draw(st.lists(st.tuples(roles, parts), max_size=8))
-    return [{"role": role, "parts": held} if role else {"parts": held} for role, held in pairs]
+    return [{"role": role, "parts": found} if role else {"parts": found} for role, found in pairs]
+
+
+# --- malformed contents and responses ------------------------------------------------------
+
+_NAMES = (
+    "text", "thought", "thoughtSignature", "functionCall", "functionResponse", "inlineData",
+    "fileData", "function_call", "executableCode", "name", "id", "args", "response", "parts",
+    "mimeType", "data", "fileUri", "output", "error", "role",
+)  # fmt: skip
+_values = any_json(_NAMES, ("user", "model", "function", "ls", "", "a", "STOP"))
+_objects = st.dictionaries(st.sampled_from((*_NAMES, *NOTES)), _values, max_size=4)
+_roles = st.sampled_from(("user", "model", "function", None))
+_parts = st.lists(_objects, max_size=3)
+_contents: st.SearchStrategy[Any] = st.fixed_dictionaries({"role": _roles, "parts": _parts})
+
+
+@st.composite
+def _replies(draw: st.DrawFn) -> Json:
+    value = draw(_values)
+    whole = {"content": {"role": "model", "parts": draw(_parts)}, "finishReason": value}
+    candidate = draw(st.sampled_from((whole, {"content": value}, value)))
+    return {**draw(_objects), "candidates": [candidate], "usageMetadata": value}
+
+
+def reply(*parts: Json, reason: str = "STOP", **more: Any) -> Json:
+    usage = {
+        "promptTokenCount": 100,
+        "cachedContentTokenCount": 60,
+        "candidatesTokenCount": 20,
+        "thoughtsTokenCount": 5,
+        "toolUsePromptTokenCount": 2,
+        "totalTokenCount": 127,
+    }
+    candidate = {"content": model(*parts), "finishReason": reason, "index": 0}
+    fields = {"usageMetadata": usage, "modelVersion": "gemini-3-pro"}
+    return {"candidates": [candidate], **fields, **more}
+
+
+CASES = FormatCases(
+    user=user(text("Wait")),
+    lists=LISTS,
+    # Contents without a role, with an unusual one or with more fields keep their original.
+    stretches={
+        "no role": 2,
+        "no parts": 2,
+        "role function": 1,
+        "role function with words": 1,
+        "fields of a content": 2,
+        "another order": 1,
+    },
+    odd_lists=ODD_LISTS,
+    valid=valid_lists(),
+    odd=odd_lists(),
+    malformed=_contents | _objects,
+    malformed_replies=_objects | _replies(),
+    notes=_values,
+    refused=[
+        ({"role": 5, "parts": []}, "'role' of a Gemini content is a number"),
+        ({"role": "user", "parts": "Hello"}, "'parts' is a string, not a list"),
+        ({"role": "user", "parts": ["Hello"]}, "'parts' contains a string"),
+        (user({"text": 5}), "'text' is a number"),
+        (user({"inlineData": 5}), "'inlineData' is a number"),
+        (model({"functionCall": []}), "'functionCall' is a list"),
+        (model({"functionCall": {"name": 5}}), "'name' is a number"),
+        (model({"functionCall": {"name": "a", "args": "b"}}), "'args' is a string"),
+        (model({"functionCall": {"name": "a", "id": 5}}), "'id' is a number"),
+        (user({"functionResponse": {"name": "a", "response": "b"}}), "'response' is a string"),
+        (user(result(response={"output": 10**5000})), "the 'response' of a functionResponse"),
+    ],
+    reply=reply(text("Hm", thought=True), text(thoughtSignature="_-8="), call()),
+    sdk_reply=types.GenerateContentResponse.model_validate,
+    tokens=Tokens(input=40, output=25, reasoning=5, total=127, cache=Cache(read=60, write=0)),
+    model="gemini-3-pro",
+    finishes=[
+        (reply(text()), "stop"),
+        (reply(text(), reason="MAX_TOKENS"), "length"),
+        (reply(reason="SAFETY"), "content-filter"),
+        (reply(reason="IMAGE_SAFETY"), "content-filter"),
+        (reply(reason="MALFORMED_FUNCTION_CALL"), "other"),
+        ({"candidates": [{"finishReason": "MAX_TOKENS", "content": {"role": "model"}}]}, "length"),
+        ({"candidates": [{"finishReason": "RECITATION"}]}, "content-filter"),
+        ({"candidates": [{"content": {"parts": [text()]}}]}, "other"),
+        ({"candidates": []}, "other"),
+        ({"promptFeedback": {"blockReason": "SAFETY"}}, "content-filter"),
+        ({"candidates": None, "prompt_feedback": {"block_reason": "OTHER"}}, "content-filter"),
+        ({"candidates": [{"content": model(text())}, {"content": model(text("2"))}]}, "other"),
+    ],
+    recorded=lambda corpus: iter(
+        [
+            json.loads(path.read_bytes())
+            for path in (corpus / "gemini-cli").glob("gemini-cli_trajectory_content-array.json")
+        ]
+    ),
+    recorded_count=1,
+)

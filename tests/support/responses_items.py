@@ -1,45 +1,36 @@
-"""Items of the Responses API, of every kind, and what tests ask of lists of them."""
+"""Items of OpenAI's Responses API in tests, of every kind."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from foldmark.log.log import Log
-from foldmark.log.view import Viewer
-from foldmark.model.messages import (
-    Message,
-    SessionInfo,
-    Transcript,
-    decode_transcript,
-)
-from foldmark.model.prompt_messages import PromptMessage
-from foldmark.model.values import encode as to_json
-from foldmark.policy import FOLDMARK
-from foldmark.tokens.counters import counter
-from foldmark.wire.formats import decode, encode, request
-from tests.support.api_lists import verbatim
+from hypothesis import strategies as st
+from openai.types.responses import Response
+
+from foldmark.model.messages import Cache, Tokens
+from tests.support.api_lists import FormatCases, Json
 from tests.support.session_strategies import PNG
 
-Json = dict[str, Any]
 WIRE = "openai-responses"
 PDF = "data:application/pdf;base64,JVBERi0="
 TURN: Json = {"internal_chat_message_metadata_passthrough": {"turn_id": "t1"}}
 
 
-def said(text: str = "Hi", **more: Any) -> Json:
+def assistant(text: str = "Hi", **more: Any) -> Json:
     content = [{"type": "output_text", "text": text}]
     return {"type": "message", "role": "assistant", "content": content, **more}
 
 
-def asked(*content: Json | str, role: str = "user", **more: Any) -> Json:
+def user(*content: Json | str, role: str = "user", **more: Any) -> Json:
     blocks = [
-        {"type": "input_text", "text": held} if isinstance(held, str) else held for held in content
+        {"type": "input_text", "text": block} if isinstance(block, str) else block
+        for block in content
     ]
     return {"type": "message", "role": role, "content": blocks, **more}
 
 
-def thought(*texts: str, **more: Any) -> Json:
+def reasoning(*texts: str, **more: Any) -> Json:
     summary = [{"type": "summary_text", "text": text} for text in texts]
     return {"type": "reasoning", "summary": summary, **more}
 
@@ -58,8 +49,8 @@ def item(kind: str, **fields: Any) -> Json:
 
 
 MODEL_SIDE = [
-    said(),
-    said("Done.", id="msg_1", status="completed", phase="final_answer", **TURN),
+    assistant(),
+    assistant("Done.", id="msg_1", status="completed", phase="final_answer", **TURN),
     {"role": "assistant", "content": "Short."},
     item("message", role="assistant", content="Short, with a type."),
     {"role": "assistant", "content": [{"type": "input_text", "text": "Odd."}], "id": "x"},
@@ -74,10 +65,10 @@ MODEL_SIDE = [
             {"type": "output_image_of_tomorrow", "data": [1, {"a": None}]},
         ],
     ),
-    thought(id="rs_1", encrypted_content="gAAA", **TURN),
-    thought("First.", "", "Third.", id="rs_2", encrypted_content="gAAA", status="completed"),
-    thought("", id="rs_3", content=None),
-    thought(content=[{"type": "reasoning_text", "text": "I think."}]),
+    reasoning(id="rs_1", encrypted_content="gAAA", **TURN),
+    reasoning("First.", "", "Third.", id="rs_2", encrypted_content="gAAA", status="completed"),
+    reasoning("", id="rs_3", content=None),
+    reasoning(content=[{"type": "reasoning_text", "text": "I think."}]),
     item("reasoning", id="rs_4", summary=[{"type": "summary_text", "text": "a", "more": 1}]),
     item("web_search_call", id="ws_1", status="completed", action={"type": "search", "query": "q"}),
     item("file_search_call", id="fs_1", queries=["q"], status="completed", results=None),
@@ -100,18 +91,16 @@ MODEL_SIDE = [
 ]
 IMAGE = {"type": "input_image", "image_url": PNG, "detail": "high"}
 USER_SIDE = [
-    asked("Hello"),
-    asked(
-        "Look", IMAGE, {"type": "input_image", "file_id": "f1", "detail": "auto"}, id="m", **TURN
-    ),
-    asked({"type": "input_file", "file_data": PDF, "filename": "a.pdf"}),
-    asked({"type": "input_file", "file_url": "https://x.org/a.pdf"}),
-    asked({"type": "input_file", "file_data": "raw", "file_id": None}),
-    asked({"type": "input_image", "image_url": "https://x.org/a"}),
-    asked({"type": "input_audio", "input_audio": {"data": "UklG", "format": "wav"}}),
-    asked(),
-    asked("Be brief.", role="developer", **TURN),
-    asked("Be kind.", role="system"),
+    user("Hello"),
+    user("Look", IMAGE, {"type": "input_image", "file_id": "f1", "detail": "auto"}, id="m", **TURN),
+    user({"type": "input_file", "file_data": PDF, "filename": "a.pdf"}),
+    user({"type": "input_file", "file_url": "https://x.org/a.pdf"}),
+    user({"type": "input_file", "file_data": "raw", "file_id": None}),
+    user({"type": "input_image", "image_url": "https://x.org/a"}),
+    user({"type": "input_audio", "input_audio": {"data": "UklG", "format": "wav"}}),
+    user(),
+    user("Be brief.", role="developer", **TURN),
+    user("Be kind.", role="system"),
     {"role": "developer", "content": "Be short."},
     {"role": "user", "content": "Short."},
     {"role": "user", "content": [{"type": "input_text", "text": "Untyped.", "extra": 1}]},
@@ -158,31 +147,152 @@ PAIRS = [
 ]
 
 
-def back(items: Sequence[Json]) -> int:
-    """Read a list and write it back; how many stretches could only be kept as they came."""
-    decoded = decode(items, wire=WIRE)
-    assert encode(decoded.messages, WIRE, origin=decoded.origin) == items
-    info = SessionInfo(id="s", origin=decoded.origin)
-    stored = to_json(Transcript(info=info, messages=decoded.messages))
-    again = decode_transcript(stored)
-    assert encode(again.messages, WIRE, origin=again.info.origin or None) == items
-    return verbatim(decoded.messages, WIRE)
+# All calls under ids of their own, and their results.
+PAIRED = [[{**item, "call_id": f"c{n}"} for item in pair] for n, pair in enumerate(PAIRS)]
+CALLS, RESULTS = [pair[0] for pair in PAIRED], [pair[1] for pair in PAIRED]
+LISTS = {
+    "prompts, calls and results": [*USER_SIDE, *CALLS, *RESULTS],
+    "results in another order": [*CALLS, *reversed(RESULTS)],
+}
 
 
-def view(messages: Iterable[Message]) -> tuple[PromptMessage, ...]:
-    return Viewer(Log(counter("classes"), messages), FOLDMARK).view().messages
-
-
-def again(items: Sequence[Json]) -> list[Json]:
-    """What is sent of a list that was read."""
-    return request(view(decode(items, wire=WIRE).messages), WIRE)
-
-
-def rollouts(folder: Path) -> Iterator[tuple[str, list[Json]]]:
-    """The items of each recorded session of Codex, and those it went on with when compacted."""
-    for path in sorted((folder / "codex").glob("*.jsonl")):
+def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
+    """The items of recorded Codex sessions, and the histories that replaced them."""
+    for path in sorted((corpus / "codex").glob("*.jsonl")):
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-        yield path.name, [line["payload"] for line in lines if line["type"] == "response_item"]
+        yield [line["payload"] for line in lines if line["type"] == "response_item"]
         for line in lines:
             if replacement := line["payload"].get("replacement_history"):
-                yield path.name, replacement
+                yield replacement
+
+
+# --- generated -----------------------------------------------------------------------------
+
+# Whether the API accepts the types of tomorrow is unknown.
+sendable = [item for item in MODEL_SIDE + USER_SIDE if "tomorrow" not in str(item)]
+stretches = st.sampled_from([(item,) for item in sendable]) | st.sampled_from(
+    [pair[:1] for pair in PAIRS[:-1] if "tomorrow" not in str(pair)]
+    + [pair for pair in PAIRS[:-1] if "tomorrow" not in str(pair)]
+)
+ids = st.sampled_from(("c1", "c2", "c3", ""))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+fields = st.dictionaries(st.sampled_from(("id", "status", "output", "tools", "x")), values)
+kinds = st.sampled_from(
+    ("x", "x_call", "x_call_output", "tool_search_output", "shell_call", "compaction", "odd")
+)
+odd_items = st.one_of(
+    st.sampled_from(MODEL_SIDE + USER_SIDE),
+    st.builds(call, ids, st.sampled_from(("{}", '{"a":1}', "{ }", "[", ""))),
+    st.builds(result, ids, values),
+    st.builds(
+        lambda pair, name, side: {**pair[side], "call_id": name},
+        st.sampled_from(PAIRS),
+        ids,
+        st.integers(0, 1),
+    ),
+    st.builds(
+        lambda kind, name, more: {**more, "type": kind, "call_id": name},
+        kinds,
+        ids | st.none(),
+        fields,
+    ),
+)
+_NAMES = ("type", "role", "content", "call_id", "name", "arguments", "output", "summary", "text")
+_TYPES = ("message", "reasoning", "function_call", "x_call", "user", "input_text", "input_image")
+wild: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(_TYPES)
+    | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(_NAMES) | st.text(max_size=2), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+
+
+def response(*output: Json, **more: Any) -> Json:
+    usage = {
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+        "output_tokens": 20,
+        "output_tokens_details": {"reasoning_tokens": 5},
+        "total_tokens": 120,
+    }
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1.0,
+        "model": "gpt-5",
+        "status": "completed",
+        "output": list(output),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": usage,
+        **more,
+    }
+
+
+def cut_off(reason: str) -> Json:
+    details = {"reason": reason}
+    return response(assistant(), status="incomplete", incomplete_details=details)
+
+
+_TEXT: Json = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
+CASES = FormatCases(
+    user=user("Wait"),
+    lists=LISTS,
+    stretches={"results in another order": 1},
+    odd_lists=[],
+    valid=st.lists(stretches, max_size=12).map(
+        lambda found: [item for part in found for item in part]
+    ),
+    odd=st.lists(odd_items, max_size=14),
+    malformed=wild,
+    malformed_replies=st.dictionaries(st.sampled_from(("output", "usage")), wild).map(
+        lambda reply: {"object": "response", **reply}
+    ),
+    notes=wild,
+    refused=[
+        ({}, "an item has neither a type nor a role"),
+        ({"type": 5}, "'type' is a number"),
+        ({"type": "message"}, "the field 'role' is missing"),
+        ({"role": "user", "content": None}, "'content' is null"),
+        ({"role": "user", "content": ["Hi"]}, "'content' contains a string"),
+        ({"role": "user", "content": [{"type": "input_text"}]}, "the field 'text' is missing"),
+        ({"type": "reasoning", "summary": "Hm."}, "'summary' is a string"),
+        ({"type": "function_call", "call_id": "c1", "name": "read"}, "the field 'arguments'"),
+        ({"type": "function_call", "name": "read", "arguments": "{}"}, "the field 'call_id'"),
+        (item("custom_tool_call", call_id="c1", name="read", input={}), "'input' is an object"),
+    ],
+    reply=response(
+        reasoning("Hm.", id="rs_1"),
+        item("message", role="assistant", id="msg_1", status="completed", content=[_TEXT]),
+        call(id="fc_1", status="completed"),
+    ),
+    sdk_reply=Response.model_validate,
+    tokens=Tokens(input=30, output=20, reasoning=5, total=120, cache=Cache(read=60, write=10)),
+    model="gpt-5",
+    finishes=[
+        (response(assistant()), "stop"),
+        (response(assistant(), PAIRS[6][0]), "tool-calls"),
+        (cut_off("max_output_tokens"), "length"),
+        (cut_off("content_filter"), "content-filter"),
+        (response(assistant(), status="failed", usage=None), "other"),
+        (response(*MODEL_SIDE), "stop"),
+        (response(call(), *MODEL_SIDE, call("c2")), "tool-calls"),
+        (response(*PAIRS[7], assistant()), "stop"),  # run by the provider
+        (response(user("Hi"), item("compaction", encrypted_content="gAAA")), "stop"),
+        (response(result("c9")), "stop"),
+        (response(), "stop"),
+    ],
+    recorded=recorded_lists,
+    recorded_count=8,
+)

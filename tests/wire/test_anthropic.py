@@ -8,13 +8,8 @@ from typing import Any, cast
 import pytest
 from anthropic.types import Message as SdkMessage
 from anthropic.types.beta import BetaMessage
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from foldmark.errors import BadInput
-from foldmark.log.log import Log
-from foldmark.log.view import Viewer
 from foldmark.model.messages import (
     AssistantInfo,
     Cache,
@@ -28,8 +23,6 @@ from foldmark.model.messages import (
     ToolPart,
     UserInfo,
 )
-from foldmark.policy import OPENCODE
-from foldmark.tokens.counters import by_classes
 from foldmark.wire.anthropic import Anthropic
 from foldmark.wire.codec import NOTHING_TO_READ, subobject
 from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
@@ -42,45 +35,26 @@ from tests.support.anthropic_messages import (
     HIDDEN,
     LINKED,
     MARK,
-    MESSAGES,
     NOTE,
-    ODD_MESSAGES,
     PAPER,
     PDF,
     REMOTE,
     REMOTE_RESULT,
+    RESPONSE,
     SEARCH,
     SHOT,
-    TAKEN,
-    TAKEN_BETA,
     THOUGHT,
     UPLOAD,
-    assert_taken,
     assistant,
-    blocks_of,
-    marks,
-    message_lists,
-    odd_message_lists,
-    read_through,
+    recorded_exchanges,
     result,
     text,
     use,
     user,
 )
-from tests.support.api_lists import (
-    NOTES,
-    any_json,
-    assert_read_or_refused,
-    assert_reply_read_or_refused,
-    by_model,
-    kept_twice,
-    lengthened,
-    noted_messages,
-    requested,
-    round_trip,
-    shown,
-)
-from tests.support.session_strategies import PNG, sessions
+from tests.support.api_lists import by_model, request_for, round_trip, view_messages
+from tests.support.provider_types import assert_accepted, blocks_of, marks
+from tests.support.session_strategies import PNG
 
 Json = dict[str, Any]
 WIRE = "anthropic"
@@ -89,43 +63,8 @@ WIRE = "anthropic"
 # --- lists ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> None:
-    assert round_trip(MESSAGES[name], WIRE) == (name == "another order")
-    assert not kept_twice(lengthened(MESSAGES[name]), WIRE)
-
-
-@pytest.mark.parametrize("messages", ODD_MESSAGES)
-def test_what_is_odder_than_that_is_written_back_too(messages: list[Json]) -> None:
-    round_trip(messages, WIRE)
-    requested(messages, WIRE)
-
-
-@given(message_lists())
-def test_any_valid_list_is_written_back_and_nothing_of_it_twice(messages: list[Json]) -> None:
-    round_trip(messages, WIRE)
-    assert not kept_twice(lengthened(messages), WIRE)
-    assert_taken(requested(messages, WIRE), TAKEN_BETA)
-
-
-@given(odd_message_lists())
-def test_any_odd_list_is_written_back_and_its_request_taken(messages: list[Json]) -> None:
-    round_trip(messages, WIRE)
-    assert_taken(requested(messages, WIRE), TAKEN_BETA)
-
-
-def exchanges(corpus: Path) -> Iterator[tuple[Json, Json | None]]:
-    path = corpus / "anthropic-api" / "claude-trace_test-traffic.sanitized.jsonl"
-    for line in path.read_bytes().splitlines():
-        held = json.loads(line)
-        yield held["request"]["body"], held["response"]["body"]
-
-
-def test_real_requests_and_responses_are_written_back_as_they_were(corpus: Path) -> None:
-    for body, response in exchanges(corpus):
-        assert Anthropic().recognizes(body["messages"])
-        assert round_trip(body["messages"], WIRE) == 0
-        assert_taken(requested(body["messages"], WIRE))
+def test_recorded_responses_are_encoded_unchanged(corpus: Path) -> None:
+    for _, response in recorded_exchanges(corpus):
         if response is not None:
             assert Anthropic().recognizes_reply(response)
             assert encode_reply(decode_reply(response, WIRE), WIRE) == response
@@ -144,49 +83,8 @@ def test_messages_of_claude_code_are_written_back_one_by_one_and_as_one_list(cor
             assert round_trip([message], WIRE) == 0
         # It writes a response block by block, and a result beside each: that is no API's order.
         assert round_trip(messages, WIRE) <= len(messages) / 10, name
-        assert_taken(requested(messages, WIRE))
-        assert requested(messages, WIRE, "gemini")
-
-
-NAMES = (
-    "type", "text", "thinking", "content", "id", "name", "input", "tool_use_id", "source", "data",
-    "media_type", "url", "role", "is_error", "stop_reason", "usage", "input_tokens",
-)  # fmt: skip
-TYPES = (
-    "text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document",
-    "base64", "url", "user", "assistant", "", "a",
-)  # fmt: skip
-fuzz = any_json(NAMES, TYPES)
-objects = st.dictionaries(st.sampled_from((*NAMES, *NOTES)), fuzz, max_size=4)
-
-
-def typed(kind: str, held: Json) -> Json:
-    return {"type": kind, **held}
-
-
-fuzzed_blocks = st.builds(typed, st.sampled_from(TYPES), objects)
-contents = st.lists(fuzzed_blocks | objects, max_size=3) | fuzz
-roles = st.sampled_from(("user", "assistant"))
-fuzzed: st.SearchStrategy[Any] = st.fixed_dictionaries({"role": roles, "content": contents})
-
-
-@given(st.lists(fuzzed | objects, max_size=4))
-def test_what_is_no_list_of_anthropic_is_refused_in_words(messages: list[Any]) -> None:
-    assert_read_or_refused(messages, WIRE)
-    Anthropic().recognizes(messages)
-
-
-@given(objects, contents)
-def test_what_is_no_response_is_refused_in_words(response: Json, content: Any) -> None:
-    assert_reply_read_or_refused(response, WIRE)
-    message = {"type": "message", "role": "assistant", "content": content}
-    assert_reply_read_or_refused({**response, **message}, WIRE)
-
-
-@given(noted_messages(fuzz, WIRE))
-def test_notes_of_any_kind_break_no_request(messages: list[Message]) -> None:
-    request(shown(messages), WIRE)
-    encode(messages, WIRE)
+        assert_accepted(WIRE, request_for(messages, WIRE))
+        assert request_for(messages, WIRE, "gemini")
 
 
 # --- what is read --------------------------------------------------------------------------
@@ -227,37 +125,7 @@ def test_a_result_is_joined_with_its_call() -> None:
     assert second.metadata == {"is_error": True}
 
 
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ({"content": "a"}, "message 1: the field 'role' is missing"),
-        ({"role": "user"}, "'content' is null, not a list"),
-        (user(text() | {"text": 5}), "'text' is a number"),
-        (assistant({"type": "tool_use", "id": "a", "name": "b"}), "'input' is null"),
-        (user({"type": "tool_result"}), "'tool_use_id' is missing"),
-        (user(result("a", 5)), "'content' of a tool_result is a number"),
-    ],
-)
-def test_what_is_no_message_is_refused_in_words(message: Json, words: str) -> None:
-    with pytest.raises(BadInput, match=words):
-        decode([message], WIRE)
-
-
 # --- requests ------------------------------------------------------------------------------
-
-
-@given(sessions())
-def test_what_a_view_shows_is_taken(messages: list[Message]) -> None:
-    assert_taken(request(shown(messages), WIRE, system="Be brief."))
-    assert_taken(request(shown(messages), WIRE), TAKEN_BETA)
-
-
-@given(sessions())
-def test_what_a_plain_view_shows_has_blocks_that_the_sdk_knows(messages: list[Message]) -> None:
-    view = Viewer(Log(by_classes, messages), OPENCODE).view()
-    for message in request(view.messages, WIRE):
-        for block in blocks_of(message):
-            read_through(TAKEN[block["type"]].validate_python([block]))
 
 
 def test_what_only_a_server_knows_goes_back_as_it_came() -> None:
@@ -266,18 +134,18 @@ def test_what_only_a_server_knows_goes_back_as_it_came() -> None:
         assistant(THOUGHT, HIDDEN, SEARCH, FOUND, CITED, REMOTE, REMOTE_RESULT, FOLDED, use()),
         user(result("a", [text("x"), SHOT])),
     ]
-    assert requested(messages, WIRE) == messages
-    assert_taken(messages, TAKEN_BETA)
+    assert request_for(messages, WIRE) == messages
+    assert_accepted(WIRE, messages, beta=True)
 
 
 def test_half_a_call_goes_out_as_words() -> None:
     messages = [user(result("gone", "lost"), text("And?"))]
-    assert requested(messages, WIRE) == [user(text("lost"), text("And?"))]
+    assert request_for(messages, WIRE) == [user(text("lost"), text("And?"))]
     messages = [user(use("a")), user(result("a", "kept"))]
-    assert requested(messages, WIRE) == [{"role": "user", "content": "kept"}]
+    assert request_for(messages, WIRE) == [{"role": "user", "content": "kept"}]
     messages = [user(text()), assistant(use("a")), user(text("And?"))]
-    found = requested(messages, WIRE)
-    assert_taken(found)
+    found = request_for(messages, WIRE)
+    assert_accepted(WIRE, found)
     assert found[2]["content"][0]["is_error"] is True
 
 
@@ -289,12 +157,12 @@ def test_an_output_that_was_replaced_goes_out_in_one_piece() -> None:
     for output in ("[pruned]", "12345", "12\n456"):
         state = replace(cast("Completed", part.state), output=output)
         changed = Message(info=message.info, parts=(replace(part, state=state),))
-        assert request(shown([changed]), WIRE)[2] == user(result("a", output))
+        assert request(view_messages([changed]), WIRE)[2] == user(result("a", output))
 
 
 def test_fields_of_a_result_are_not_taken_for_notes() -> None:
     odd = result("a", "x", outline=[{"chars": 1}], form="absent", order=5)
-    found = requested([user(text()), assistant(use()), user(odd)], WIRE)
+    found = request_for([user(text()), assistant(use()), user(odd)], WIRE)
     assert found[2] == user(odd)
 
 
@@ -309,7 +177,7 @@ def test_what_came_is_passed_over_where_it_says_something_else(raw: Any) -> None
         state=Completed(input={}, output="x"),
         metadata={WIRE: {"result": {"raw": raw}}},
     )
-    found = request(shown([Message(info=AssistantInfo(id="a"), parts=(part,))]), WIRE)
+    found = request(view_messages([Message(info=AssistantInfo(id="a"), parts=(part,))]), WIRE)
     assert found[2] == user(result("a", "x"))
 
 
@@ -327,8 +195,8 @@ def test_files_go_where_the_api_takes_them() -> None:
         Message(info=AssistantInfo(id="a"), parts=(files[0], ToolPart(tool="ls", state=state))),
         Message(info=UserInfo(id="v"), parts=(TextPart(text="And?"),)),
     ]
-    found = request(shown(messages), WIRE)
-    assert_taken(found)
+    found = request(view_messages(messages), WIRE)
+    assert_accepted(WIRE, found)
     documents = [{**NOTE, "source": {**NOTE["source"], "data": data}} for data in ("a,b", "a b")]
     lost = text(NOTHING_TO_READ)
     assert found[0]["content"] == [SHOT, lost, *documents, lost]
@@ -342,8 +210,8 @@ def test_ids_and_names_of_others_are_made_to_fit() -> None:
         ToolPart(tool="a.b", call_id=f"call|{held}", state=state) for held in ("x", "y" * 200)
     )
     messages = [Message(info=AssistantInfo(id="a"), parts=parts)]
-    found = request(shown(messages), WIRE)
-    assert_taken(found)
+    found = request(view_messages(messages), WIRE)
+    assert_accepted(WIRE, found)
     assert all(len(block["id"]) <= 128 for block in found[1]["content"])
     assert found[2]["content"][0]["content"] == "[The tool failed without a word.]"
 
@@ -356,7 +224,7 @@ def test_another_model_gets_words_and_no_signatures() -> None:
     ]
     found = by_model(decode(messages, WIRE).messages, "anthropic", "opus")
     for to in (WIRE, "gemini"):
-        written = json.dumps(request(shown(found, "other:model"), to))
+        written = json.dumps(request(view_messages(found, "other:model"), to))
         assert not any(held in written for held in ("c2ln", "ZGF0YQ", "compaction", "srvtoolu"))
         assert "What was done so far." in written
 
@@ -372,8 +240,8 @@ def test_what_comes_from_gemini_is_taken() -> None:
         {"role": "model", "parts": [{"text": "Hm", "thought": True}, *calls]},
         {"role": "user", "parts": [*results, shot, {"text": "And?"}]},
     ] * 2
-    found = request(shown(decode(contents, "gemini").messages), WIRE)
-    assert_taken(found)
+    found = request(view_messages(decode(contents, "gemini").messages), WIRE)
+    assert_accepted(WIRE, found)
     assert found[2]["content"][1]["content"] == [text("a"), SHOT]
 
 
@@ -383,13 +251,13 @@ def test_what_comes_from_gemini_is_taken() -> None:
 def test_breakpoints_stay_on_the_newest_and_on_the_last() -> None:
     messages = [user(text(str(place), **MARK)) for place in range(9)]
     turns = [held for message in messages for held in (message, assistant(text("ok")))]
-    found = requested([*turns, user(text("last"))], WIRE)
+    found = request_for([*turns, user(text("last"))], WIRE)
     marked = [blocks_of(message)[0]["text"] for message in found if marks(message)]
     assert marked == ["8", "last"]
 
 
 def test_a_list_without_breakpoints_gets_none() -> None:
-    assert marks(requested([user(text()), assistant(use()), user(result())], WIRE)) == 0
+    assert marks(request_for([user(text()), assistant(use()), user(result())], WIRE)) == 0
 
 
 def test_breakpoints_never_stand_on_thinking_or_inside_of_a_result() -> None:
@@ -399,12 +267,12 @@ def test_breakpoints_never_stand_on_thinking_or_inside_of_a_result() -> None:
         user(result("a", [text("x", **MARK), SHOT])),
         assistant(text("ok"), THOUGHT),
     ]
-    found = requested(messages, WIRE)
-    assert_taken(found)
+    found = request_for(messages, WIRE)
+    assert_accepted(WIRE, found)
     assert found[2]["content"] == [result("a", [text("x"), SHOT], **MARK)]
     assert found[3]["content"][0] == text("ok", **MARK)
     thought = [user(text(**MARK)), assistant({**THOUGHT, **MARK}, text("ok")), user(text("last"))]
-    found = requested(thought, WIRE)
+    found = request_for(thought, WIRE)
     assert [marks(message) for message in found] == [1, 0, 1]
     assert found[1]["content"][0] == THOUGHT
     # The list itself is as it was.
@@ -412,22 +280,6 @@ def test_breakpoints_never_stand_on_thinking_or_inside_of_a_result() -> None:
 
 
 # --- responses -----------------------------------------------------------------------------
-
-RESPONSE: Json = {
-    "id": "msg_1",
-    "type": "message",
-    "role": "assistant",
-    "model": "claude-opus-5",
-    "content": [THOUGHT, text("Hi", citations=None), use()],
-    "stop_reason": "tool_use",
-    "stop_sequence": None,
-    "usage": {
-        "input_tokens": 10,
-        "output_tokens": 5,
-        "cache_read_input_tokens": 100,
-        "cache_creation_input_tokens": 20,
-    },
-}
 
 
 def test_a_response_is_read_with_what_was_measured_and_written_back() -> None:
@@ -455,25 +307,7 @@ def test_a_response_of_the_sdk_is_written_back_as_it_was(kind: Any) -> None:
     assert encode_reply(unknown, WIRE) == newer
 
 
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "content-filter"),
-        ("pause_turn", "other"),
-        (None, "tool-calls"),
-    ],
-)
-def test_why_a_response_ended_is_told_in_our_words(reason: Any, finish: str) -> None:
-    message = decode_reply({**RESPONSE, "stop_reason": reason}, WIRE)
-    assert isinstance(message.info, AssistantInfo)
-    assert message.info.finish == finish
-
-
 def test_a_block_without_a_type_is_never_taken_for_a_bare_text() -> None:
     odd: list[Json] = [user(), user({"type": None, "text": [None]})]
     round_trip(odd, WIRE)
-    assert {"type": None, "text": [None]} in requested(odd, WIRE)[-1]["content"]
+    assert {"type": None, "text": [None]} in request_for(odd, WIRE)[-1]["content"]

@@ -1,210 +1,41 @@
 """OpenAI's chat: whatever is read is written back, and what a view shows is taken."""
 
 import json
-import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
-from pydantic import ConfigDict, TypeAdapter
 
 from foldmark.errors import BadInput
-from foldmark.log.log import Log
-from foldmark.log.view import Viewer
 from foldmark.model.messages import (
-    AssistantInfo,
     Completed,
     Message,
-    Origin,
     Pending,
     ReasoningPart,
-    SessionInfo,
     TextPart,
     ToolPart,
-    Transcript,
-    decode_transcript,
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Media,
     Output,
-    PromptMessage,
     Result,
     Text,
     ToolMessage,
     UserMessage,
 )
 from foldmark.model.prompt_messages import Call as ShownCall
-from foldmark.model.values import encode as to_json
-from foldmark.policy import FOLDMARK
-from foldmark.tokens.counters import counter
-from foldmark.wire.codec import NOTHING_TO_READ, subobject
-from foldmark.wire.formats import decode, decode_reply, encode, encode_reply, request
+from foldmark.wire.codec import NOTHING_TO_READ
+from foldmark.wire.formats import decode, encode, request
 from foldmark.wire.openai_chat import OpenAIChat
-from tests.support.api_lists import kept_twice, lengthened, verbatim
-from tests.support.chat_messages import (
-    LISTS,
-    ODD,
-    PDF,
-    Json,
-    call,
-    calling,
-    corpus_lists,
-    nearly_messages,
-    odd_lists,
-    said,
-    tool,
-    user,
-    valid_lists,
-    wild,
-)
-from tests.support.session_strategies import PNG, sessions
+from tests.support.api_lists import Json, request_for, view_messages
+from tests.support.chat_messages import PDF, call, calling, said, tool, user
+from tests.support.provider_types import assert_accepted
+from tests.support.session_strategies import PNG
 
-CHAT = "openai-chat"
-# Fields that the API does not know are refused, by it as well as here.
-TAKEN = TypeAdapter(list[ChatCompletionMessageParam], config=ConfigDict(extra="forbid"))
-
-
-def stored(messages: Sequence[Message], origin: Origin) -> tuple[Sequence[Message], Origin]:
-    """The same after it was written to a store and read again."""
-    info = SessionInfo(id="s", origin=origin)
-    again = decode_transcript(to_json(Transcript(info=info, messages=tuple(messages))))
-    assert isinstance(again.info.origin, Origin)
-    return again.messages, again.info.origin
-
-
-def plain(messages: object) -> str:
-    """Its JSON: in Python, 1 and true are the same."""
-    return json.dumps(messages, sort_keys=True)
-
-
-def back(messages: Sequence[Json]) -> int:
-    """Read a list and write it back; how many stretches could only be kept as they came."""
-    decoded = decode(messages, wire=CHAT)
-    assert plain(encode(decoded.messages, CHAT, origin=decoded.origin)) == plain(messages)
-    kept, origin = stored(decoded.messages, decoded.origin)
-    assert plain(encode(kept, CHAT, origin=origin)) == plain(messages)
-    return verbatim(decoded.messages, CHAT)
-
-
-def shown(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
-    return Viewer(Log(counter("classes"), messages), FOLDMARK).view().messages
-
-
-def asked(messages: Sequence[Json]) -> list[Json]:
-    """What a request says of a list that was read."""
-    return request(shown(decode(messages, wire=CHAT).messages), CHAT)
-
-
-def exhausted(value: object) -> None:
-    """Look at all of it: pydantic checks what is iterable only when it is asked for."""
-    if isinstance(value, dict):
-        for held in cast("Json", value).values():
-            exhausted(held)
-    elif isinstance(value, list | Iterator):
-        for held in cast("list[object]", value):
-            exhausted(held)
-
-
-def assert_taken(messages: list[Json]) -> None:
-    """What the API asks of a request, as far as its types and its errors tell."""
-    exhausted(TAKEN.validate_python(messages))
-    waiting: list[str] = []
-    for message in messages:
-        if message["role"] == "tool":
-            waiting.remove(message["tool_call_id"])
-            continue
-        assert not waiting, "results follow their calls"
-        calls = message.get("tool_calls", [])
-        assert message.get("content") or calls
-        waiting = [held["id"] for held in calls]
-        assert len(set(waiting)) == len(waiting)
-        for held in calls:
-            assert 0 < len(held["id"]) <= 40
-            assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", held[held["type"]]["name"])
-    assert not waiting
-
-
-def bare(messages: list[Json]) -> list[Json]:
-    """Without what is only for the servers that wrote it, and the name some give to results."""
-    theirs = {"reasoning_content", "reasoning", "reasoning_text"}
-    return [
-        {
-            name: held
-            for name, held in message.items()
-            if name not in theirs and not (name == "name" and message["role"] == "tool")
-        }
-        for message in messages
-    ]
+WIRE = "openai-chat"
 
 
 # --- what is read is written back -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_written_back_as_it_was_and_nothing_of_it_twice(name: str) -> None:
-    assert back(LISTS[name]) == (name == "results in another order")
-    assert not kept_twice(lengthened(LISTS[name]), CHAT)
-
-
-@pytest.mark.parametrize("messages", ODD)
-def test_what_is_odder_than_that_is_kept_as_it_came(messages: list[Json]) -> None:
-    assert back(messages) == 1
-    assert not kept_twice(lengthened(messages), CHAT)
-
-
-@given(valid_lists())
-def test_any_valid_list_is_written_back_and_nothing_of_it_twice(messages: list[Json]) -> None:
-    back(messages)
-    assert not kept_twice(lengthened(messages), CHAT)
-    assert OpenAIChat().recognizes(messages)
-
-
-@given(odd_lists)
-def test_any_odd_list_is_written_back(messages: list[Json]) -> None:
-    back(messages)
-
-
-@given(st.lists(wild | nearly_messages(), max_size=4))
-def test_what_is_no_list_of_chat_is_refused_in_words(messages: list[Any]) -> None:
-    try:
-        back(messages)
-    except BadInput:
-        are_objects = all(isinstance(held, dict) for held in messages)
-        assert not (are_objects and OpenAIChat().recognizes(messages))
-        return
-    request(shown(decode(messages, wire=CHAT).messages), CHAT)
-
-
-@given(wild | st.lists(st.fixed_dictionaries({"message": nearly_messages()})))
-def test_what_is_no_response_is_refused_in_words(choices: Any) -> None:
-    response = {"choices": choices, "usage": choices, "model": choices}
-    OpenAIChat().recognizes_reply(response)
-    try:
-        message = decode_reply(response, wire=CHAT)
-    except BadInput:
-        return
-    assert encode_reply(message, CHAT) == response
-
-
-def test_real_lists_are_written_back_as_they_were_and_nothing_of_them_twice(corpus: Path) -> None:
-    kept: dict[str, int] = {}
-    lists = 0
-    for name, messages in corpus_lists(corpus):
-        kept[name] = kept.get(name, 0) + back(messages)
-        lists += 1
-        assert OpenAIChat().recognizes(messages)
-    assert lists > 80
-    assert kept == dict.fromkeys(kept, 0)
-
-
-def test_requests_of_real_lists_are_taken(corpus: Path) -> None:
-    for _, messages in corpus_lists(corpus):
-        assert_taken(bare(asked(messages)))
 
 
 def test_messages_that_only_look_like_chat_are_refused(corpus: Path) -> None:
@@ -213,20 +44,10 @@ def test_messages_that_only_look_like_chat_are_refused(corpus: Path) -> None:
         for run in json.loads(path.read_bytes())["simulations"]:
             if any(message.get("tool_calls") for message in run["messages"]):
                 with pytest.raises(BadInput, match=r"^message \d+: "):
-                    decode(run["messages"], wire=CHAT)
+                    decode(run["messages"], WIRE)
 
 
 # --- what a model is shown ------------------------------------------------------------------
-
-
-@given(valid_lists() | odd_lists)
-def test_requests_of_any_list_are_taken(messages: list[Json]) -> None:
-    assert_taken(bare(asked(messages)))
-
-
-@given(sessions())
-def test_what_a_view_shows_is_taken(messages: list[Message]) -> None:
-    assert_taken(request(shown(messages), CHAT, system="Be brief."))
 
 
 def test_a_request_leaves_out_what_only_a_program_noted() -> None:
@@ -242,7 +63,7 @@ def test_a_request_leaves_out_what_only_a_program_noted() -> None:
         {"role": "assistant", "tool_calls": [call("d")]},
         tool("d"),
     ]
-    assert asked(messages) == [
+    assert request_for(messages, WIRE) == [
         user(name="ann"),
         calling(call("a"), call("b", "{}"), call("c", '{"arguments":"{"}')),
         tool("a", [{"type": "text", "text": "1"}]),
@@ -257,8 +78,8 @@ def test_a_request_leaves_out_what_only_a_program_noted() -> None:
 
 def test_a_prompt_amid_the_rest_keeps_its_role_and_is_no_request_of_the_user() -> None:
     prompt = {"role": "developer", "content": "Now be brief."}
-    decoded = decode([user(), said(), prompt, said("Ok.")], wire=CHAT)
-    assert prompt in request(shown(decoded.messages), CHAT)
+    decoded = decode([user(), said(), prompt, said("Ok.")], WIRE)
+    assert prompt in request(view_messages(decoded.messages), WIRE)
     part = decoded.messages[2].parts[0]
     assert isinstance(part, TextPart)
     assert part.synthetic is True
@@ -273,8 +94,8 @@ def test_a_server_gets_back_the_thinking_that_it_wrote() -> None:
         calling(call("functions.read:0", extra_content=signed), reasoning_content="Well."),
         tool("functions.read:0"),
     ]
-    assert asked(messages) == messages
-    part = decode(messages, wire=CHAT).messages[1].parts[0]
+    assert request_for(messages, WIRE) == messages
+    part = decode(messages, WIRE).messages[1].parts[0]
     assert isinstance(part, ReasoningPart)
     assert part.text == "Hm."
 
@@ -299,9 +120,9 @@ def test_another_provider_is_told_nothing_that_is_opaque() -> None:
         {"role": "user", "content": [{"type": "search_result", "content": []}]},
         {"role": "assistant", "content": [thinking, {"type": "text", "text": "So."}]},
     ]
-    decoded = decode(messages, wire="anthropic")
-    asking = request(shown(decoded.messages), CHAT)
-    assert_taken(asking)
+    decoded = decode(messages, "anthropic")
+    asking = request(view_messages(decoded.messages), WIRE)
+    assert_accepted(WIRE, asking)
     told = json.dumps(asking)
     for opaque in ("sig-1", "sig-2", "Secret", "thinking", "ephemeral", "search_result"):
         assert opaque not in told
@@ -334,9 +155,9 @@ def test_files_go_where_the_api_takes_them() -> None:
             ToolMessage(content=(attached, answers[1])),
             AssistantMessage(content=(Text(text=" "),)),
         ],
-        CHAT,
+        WIRE,
     )
-    assert_taken(written)
+    assert_accepted(WIRE, written)
     kinds = [part["type"] for part in written[0]["content"]]
     assert kinds == ["image_url", "input_audio", "file", "text", "text"]
     assert written[0]["content"][2]["file"]["filename"] == "file"
@@ -354,22 +175,22 @@ def test_ids_and_names_of_others_are_made_to_fit() -> None:
         ToolPart(tool=name, call_id=call_id, state=state)
         for name, call_id in (("mcp:read", long), ("y" * 65, "a b"), ("read", "toolu_01"))
     )
-    info = decode([said()], wire=CHAT).messages[0].info
-    written = request(shown([Message(info=info, parts=parts)]), CHAT)
-    assert_taken(written)
+    info = decode([said()], WIRE).messages[0].info
+    written = request(view_messages([Message(info=info, parts=parts)]), WIRE)
+    assert_accepted(WIRE, written)
     assert written[1]["tool_calls"][2]["id"] == "toolu_01"
 
 
 def test_arguments_that_were_changed_are_written_anew() -> None:
-    decoded = decode([calling(call("a", '{ "path": 1 }'))], wire=CHAT)
+    decoded = decode([calling(call("a", '{ "path": 1 }'))], WIRE)
     part = decoded.messages[0].parts[0]
     assert isinstance(part, ToolPart)
-    assert encode(decoded.messages, CHAT) == [calling(call("a", '{ "path": 1 }'))]
+    assert encode(decoded.messages, WIRE) == [calling(call("a", '{ "path": 1 }'))]
     newer = ToolPart(
         tool="read", call_id="a", state=Pending(input={"path": 2}), metadata=part.metadata
     )
     message = Message(info=decoded.messages[0].info, parts=(newer,))
-    assert encode([message], CHAT) == [calling(call("a", '{"path":2}'))]
+    assert encode([message], WIRE) == [calling(call("a", '{"path":2}'))]
 
 
 def test_breakpoints_are_no_more_than_are_allowed() -> None:
@@ -379,7 +200,7 @@ def test_breakpoints_are_no_more_than_are_allowed() -> None:
         for number in range(5)
         for held in (user([{"type": "text", "text": str(number), **mark}]), said())
     ]
-    assert json.dumps(asked(messages)).count("ephemeral") == 2
+    assert json.dumps(request_for(messages, WIRE)).count("ephemeral") == 2
 
 
 # --- recognising and responses --------------------------------------------------------------
@@ -406,75 +227,10 @@ def test_lists_of_other_wires_are_not_taken_for_chat(message: Json) -> None:
     assert OpenAIChat().recognizes([user(), said()])
 
 
-ANSWER: Json = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "gpt-5",
-    "choices": [
-        {
-            "index": 0,
-            "finish_reason": "tool_calls",
-            "logprobs": None,
-            "message": {
-                **calling(call("a", '{"path": "é"}'), content="Well."),
-                "refusal": None,
-                "annotations": [],
-                "reasoning_content": "Hm.",
-            },
-        },
-        {"index": 1, "finish_reason": "stop", "logprobs": None, "message": said(refusal="No.")},
-    ],
-    "usage": {
-        "prompt_tokens": 100,
-        "completion_tokens": 20,
-        "total_tokens": 120,
-        "prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 8},
-    },
-}
-
-
-def test_a_response_of_the_sdk_is_read_with_what_was_measured_and_written_back() -> None:
-    message = decode_reply(ChatCompletion.model_validate(ANSWER), wire=CHAT)
-    assert encode_reply(message, CHAT) == ANSWER
-    assert "whole" not in subobject(message.info.wire, CHAT)
-    info = json.loads(to_json(Transcript(info=SessionInfo(id="s"), messages=(message,))))
-    found = info["messages"][0]["info"]
-    assert (found["finish"], found["modelID"]) == ("tool-calls", "gpt-5")
-    assert found["tokens"] == {
-        "input": 36,
-        "output": 20,
-        "reasoning": 8,
-        "total": 120,
-        "cache": {"read": 64, "write": 0},
-    }
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        ("stop", "stop"),
-        ("function_call", "tool-calls"),
-        ("length", "length"),
-        ("content_filter", "content-filter"),
-        ("paused", "other"),
-        (None, "other"),
-    ],
-)
-def test_why_a_response_ended_is_told_in_our_words(reason: Any, finish: str) -> None:
-    response = {"choices": [{"message": said(), "finish_reason": reason}], "usage": None}
-    assert OpenAIChat().recognizes_reply(response)
-    message = decode_reply(response, wire=CHAT)
-    assert isinstance(message.info, AssistantInfo)
-    assert message.info.finish == finish
-    assert encode_reply(message, CHAT) == response
-
-
 def test_what_a_server_added_to_a_call_goes_back_with_another_id() -> None:
     signed = call("a", extra_content={"google": {"thought_signature": "s"}})
     turn = [calling(signed), tool("a", [{"type": "text", "text": "1"}])]
-    found = request(shown(decode([user(), *turn, *turn], CHAT).messages), CHAT)
+    found = request(view_messages(decode([user(), *turn, *turn], WIRE).messages), WIRE)
     first, second = found[1]["tool_calls"][0], found[3]["tool_calls"][0]
     assert first["id"] != second["id"]
     assert second == {**first, "id": second["id"]} == {**signed, "id": second["id"]}

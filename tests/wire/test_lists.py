@@ -38,7 +38,7 @@ from tests.support import anthropic_messages as blocks
 from tests.support import chat_messages as chat_lists
 from tests.support import gemini_contents as contents
 from tests.support import responses_items as responses
-from tests.support.api_lists import any_json, shown, verbatim
+from tests.support.api_lists import any_json, verbatim, view_messages
 from tests.support.malformed_records import bent_lines
 from tests.support.sdk_conversations import TALKS
 
@@ -60,7 +60,7 @@ RESULTS: dict[str, Callable[[str], Json]] = {
 }
 SAID: dict[str, Json] = {
     "openai-chat": chat_lists.user("Wait"),
-    "openai-responses": responses.asked("Wait"),
+    "openai-responses": responses.user("Wait"),
     "anthropic": blocks.user(blocks.text("Wait")),
     "gemini": contents.user(contents.text("Wait")),
 }
@@ -245,8 +245,8 @@ def lists(wire: str) -> list[Json]:
             *responses.USER_SIDE,
             *[half for pair in responses.PAIRS for half in pair],
         ],
-        "anthropic": [held for found in blocks.MESSAGES.values() for held in found],
-        "gemini": [held for found in contents.CONTENTS.values() for held in found],
+        "anthropic": [held for found in blocks.LISTS.values() for held in found],
+        "gemini": [held for found in contents.LISTS.values() for held in found],
     }
     return [held for held in known[wire] if len(str(held)) < 2_000]
 
@@ -264,7 +264,7 @@ def test_messages_of_any_shape_come_back_or_are_refused(wire: str, data: st.Data
     again = [decode_message(encoded(message)) for message in found.messages]
     assert encode(again, wire, found.origin) == drawn
     for to in WIRES:
-        request(shown(found.messages), to)
+        request(view_messages(found.messages), to)
 
 
 anything = any_json(("role", "content", "parts", "type", "text", "messages"), ("user", "text", ""))
@@ -317,7 +317,7 @@ def test_a_response_is_recognised_and_its_message_alone_is_none(wire: str) -> No
     message = plain(TALKS[wire].message)
     for part in cast("list[Json]", message) if isinstance(message, list) else [message]:
         assert reply_candidates(part) == []
-    assert reply_candidates(responses.said(id="msg_1", status="completed")) == []
+    assert reply_candidates(responses.assistant(id="msg_1", status="completed")) == []
 
 
 def test_what_can_be_a_response_of_two_is_not_guessed() -> None:

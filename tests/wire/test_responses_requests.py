@@ -1,15 +1,11 @@
 """OpenAI's Responses: what a view shows is taken by the API."""
 
 import json
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.responses import ResponseInputParam
-from pydantic import TypeAdapter
 
 from foldmark.model.messages import (
     AssistantInfo,
@@ -33,62 +29,22 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.wire.codec import NOTHING_TO_READ
 from foldmark.wire.formats import decode, decode_reply, request
+from tests.support.api_lists import Json, request_for, view_messages
+from tests.support.provider_types import assert_accepted
 from tests.support.responses_items import (
     MODEL_SIDE,
     PAIRS,
     PDF,
     USER_SIDE,
     WIRE,
-    Json,
-    again,
-    asked,
+    assistant,
     call,
     item,
+    reasoning,
     result,
-    rollouts,
-    said,
-    thought,
-    view,
+    user,
 )
-from tests.support.session_strategies import PNG, sessions
-
-TAKEN: TypeAdapter[Any] = TypeAdapter(ResponseInputParam)
-
-
-def plain(value: Any) -> Any:
-    """What pydantic validated, to the last block: it looks into lists only as they are read."""
-    if isinstance(value, dict):
-        return {name: plain(held) for name, held in cast("Json", value).items()}
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return [plain(held) for held in value]
-
-
-def assert_taken(items: list[Json]) -> None:
-    """The API's own types know all of it, and every call has its result after it."""
-    assert plain(TAKEN.validate_python(items)) == items
-    open_calls: set[str] = set()
-    seen: set[str] = set()
-    for held, after in pairwise([*items, {}]):
-        kind = held["type"]
-        assert kind != "reasoning" or after.get("type") not in (None, "function_call_output")
-        if kind.endswith("_call") and isinstance(held.get("call_id"), str):
-            assert held["call_id"] not in open_calls
-            open_calls.add(held["call_id"])
-        elif kind.endswith("_output"):
-            open_calls.remove(held["call_id"])
-        if "id" in held and kind != "computer_call":  # which must have one
-            assert held["id"] not in seen
-            seen.add(held["id"])
-    assert not open_calls
-
-
-@given(sessions())
-def test_what_a_view_shows_is_taken_by_the_api(messages: list[Message]) -> None:
-    items = request(view(messages), WIRE)
-    assert_taken(items)
-    assert len(items) >= len(view(messages)) - 1
-
+from tests.support.session_strategies import PNG
 
 # An item of tomorrow goes back as it came: nobody can say today whether it is taken.
 sendable = [held for held in MODEL_SIDE + USER_SIDE if held.get("type") != "from_tomorrow"]
@@ -109,58 +65,50 @@ def without_tomorrow(item: Json) -> Json:
 
 @given(stretches)
 def test_what_came_from_the_api_is_taken_by_it_again(found: list[tuple[Json, ...]]) -> None:
-    sent = again([held for items in found for held in items])
+    sent = request_for([held for items in found for held in items], WIRE)
     for held in sent:
         if held["type"] == "reasoning":
             held.setdefault("id", f"rs_{id(held)}")  # Codex leaves it out, as the API allows
-    assert_taken([without_tomorrow(held) for held in sent])
-
-
-def test_recorded_sessions_are_taken_by_the_api(corpus: Path) -> None:
-    for _, items in rollouts(corpus):
-        sent = again(items)
-        for held in sent:
-            if held["type"] == "reasoning":
-                held.setdefault("id", f"rs_{id(held)}")  # Codex leaves it out, as the API allows
-        assert_taken(sent)
-        assert not any(name.startswith("internal") for held in sent for name in held)
+    assert_accepted(WIRE, [without_tomorrow(held) for held in sent])
 
 
 def test_a_conversation_with_its_own_provider_goes_back_as_it_came() -> None:
     items = [
-        asked("Go"),
-        thought("Look.", id="rs_1", encrypted_content="gAAA"),
-        said("I look.", id="msg_1", status="completed", phase="commentary"),
+        user("Go"),
+        reasoning("Look.", id="rs_1", encrypted_content="gAAA"),
+        assistant("I look.", id="msg_1", status="completed", phase="commentary"),
         call(id="fc_1", status="completed"),
         item("custom_tool_call", call_id="c2", name="patch", input="***", id="ctc_1"),
         result(),
         item("custom_tool_call_output", call_id="c2", output="ok"),
         item("compaction", id="cmp_1", encrypted_content="gAAA"),
-        asked("And now?"),
+        user("And now?"),
         item(
             "web_search_call",
             id="ws_1",
             status="completed",
             action={"type": "search", "query": "q"},
         ),
-        said("Done.", id="msg_2", status="completed"),
+        assistant("Done.", id="msg_2", status="completed"),
     ]
     for held in items:
         if held.get("role") == "assistant":
             held["content"][0]["annotations"] = []
-    sent = again(items)
+    sent = request_for(items, WIRE)
     assert sent == items
-    assert_taken(sent)
+    assert_accepted(WIRE, sent)
 
 
 def test_items_whose_thinking_is_gone_lose_the_ids_that_ask_for_it() -> None:
     search = item("web_search_call", id="ws_1", status="completed", action={})
-    made = [said("I look.", id="msg_1"), search, call(id="fc_1")]
-    for gone in (thought("Look.", id="rs_1"), thought(encrypted_content="gAAA")):
-        sent = again([asked("Go"), gone, *made, result()])
+    made = [assistant("I look.", id="msg_1"), search, call(id="fc_1")]
+    for gone in (reasoning("Look.", id="rs_1"), reasoning(encrypted_content="gAAA")):
+        sent = request_for([user("Go"), gone, *made, result()], WIRE)
         assert not any("id" in held for held in sent)
         assert "web_search_call" not in [held["type"] for held in sent]
-    sent = again([asked("Go"), thought(id="rs_1", encrypted_content="gAAA"), *made, result()])
+    sent = request_for(
+        [user("Go"), reasoning(id="rs_1", encrypted_content="gAAA"), *made, result()], WIRE
+    )
     assert [held.get("id") for held in sent] == [None, "rs_1", "msg_1", "ws_1", "fc_1", None]
 
 
@@ -170,47 +118,50 @@ def test_thinking_without_what_it_led_to_is_left_out() -> None:
     for after in ((), (Text(text=" "),)):
         shown = [UserMessage(content=(Text(text="Go"),)), AssistantMessage(content=(alone, *after))]
         sent = request(shown, WIRE)
-        assert_taken(sent)
+        assert_accepted(WIRE, sent)
         assert sent[1] == {"type": "message", "role": "assistant", "content": NOTHING_TO_READ}
     led = AssistantMessage(content=(alone, Text(text="Hi")))
     assert [held["type"] for held in request([led], WIRE)] == ["reasoning", "message"]
 
 
 def test_what_the_provider_ran_itself_goes_back_whole_and_once() -> None:
-    made = {"object": "response", "status": "completed", "output": [*PAIRS[7], said("Done.")]}
-    answer = decode_reply(made, wire=WIRE)
+    made = {"object": "response", "status": "completed", "output": [*PAIRS[7], assistant("Done.")]}
+    answer = decode_reply(made, WIRE)
     assert isinstance(answer.info, AssistantInfo)
     assert answer.info.finish == "stop"
-    later = decode([asked("Go on"), PAIRS[7][1]], wire=WIRE).messages
-    sent = request(view([answer, *later]), WIRE)
+    later = decode([user("Go on"), PAIRS[7][1]], WIRE).messages
+    sent = request(view_messages([answer, *later]), WIRE)
     assert [held["type"] for held in sent].count("shell_call_output") == 1
-    assert_taken(sent)
+    assert_accepted(WIRE, sent)
 
 
 def test_what_codex_alone_knows_is_not_sent() -> None:
-    sent = again([asked("Go"), item("ghost_snapshot", ghost_commit={"id": "abc"}), said()])
+    sent = request_for(
+        [user("Go"), item("ghost_snapshot", ghost_commit={"id": "abc"}), assistant()], WIRE
+    )
     assert [held["type"] for held in sent] == ["message", "message"]
 
 
 def test_an_id_is_sent_once_and_only_where_it_is_one() -> None:
-    items = [asked("Go"), said("A", id="msg_1"), asked("Go"), said("B", id="msg_1")]
-    items += [asked("Go"), said("C", id="x" * 70), call("c1", id="call_1"), result()]
-    sent = again(items)
+    items = [user("Go"), assistant("A", id="msg_1"), user("Go"), assistant("B", id="msg_1")]
+    items += [user("Go"), assistant("C", id="x" * 70), call("c1", id="call_1"), result()]
+    sent = request_for(items, WIRE)
     assert [held["id"] for held in sent if "id" in held] == ["msg_1"]
-    assert_taken(sent)
+    assert_accepted(WIRE, sent)
 
 
 def test_a_result_without_a_call_is_sent_as_words() -> None:
-    sent = again([asked("Go"), result("gone", "the output"), said()])
-    assert_taken(sent)
+    sent = request_for([user("Go"), result("gone", "the output"), assistant()], WIRE)
+    assert_accepted(WIRE, sent)
     assert [held["type"] for held in sent] == ["message"] * len(sent)
     assert "the output" in json.dumps(sent)
     for call_, ran in PAIRS[7:8] + PAIRS[9:12]:
-        twice = again([asked("Go"), call_, ran, ran])
-        assert_taken(twice[:3])
+        twice = request_for([user("Go"), call_, ran, ran], WIRE)
+        assert_accepted(WIRE, twice[:3])
         assert [held["type"] for held in twice[3:]] in ([], ["message"])
-    kept = again(
-        [asked("Go"), item("item_reference", id="fc_1"), result("c7", "the output"), said()]
+    kept = request_for(
+        [user("Go"), item("item_reference", id="fc_1"), result("c7", "the output"), assistant()],
+        WIRE,
     )
     assert result("c7", "the output") in kept  # of the call that is stored
 
@@ -219,8 +170,8 @@ def test_a_result_without_a_call_is_sent_as_words() -> None:
 def test_a_call_of_openais_own_tools_whose_result_is_pruned_becomes_a_function(
     pair: tuple[Json, Json],
 ) -> None:
-    messages = decode([asked("Go"), *pair], wire=WIRE).messages
-    shown = list(view(messages))
+    messages = decode([user("Go"), *pair], WIRE).messages
+    shown = list(view_messages(messages))
     tools = shown[-1]
     assert isinstance(tools, ToolMessage)
     whole = request(shown, WIRE)
@@ -233,7 +184,7 @@ def test_a_call_of_openais_own_tools_whose_result_is_pruned_becomes_a_function(
         provider_options=tools.content[0].provider_options,
     )
     sent = request([*shown[:-1], ToolMessage(content=(hidden,))], WIRE)
-    assert_taken(sent)
+    assert_accepted(WIRE, sent)
     assert sent[-1]["output"] == "[Hidden]"
 
 
@@ -259,7 +210,7 @@ def test_files_are_sent_where_they_may_stand() -> None:
         ],
         WIRE,
     )
-    assert_taken(sent)
+    assert_accepted(WIRE, sent)
     image = {"type": "input_image", "image_url": PNG, "detail": "auto"}
     file = {"type": "input_file", "file_data": PDF, "filename": "file.pdf"}
     note = {"type": "input_text", "text": "[A file that cannot be shown here: a file]"}
@@ -286,10 +237,10 @@ def test_what_opencode_keeps_goes_back_to_openai() -> None:
         Message(info=UserInfo(id="u"), parts=(TextPart(text="Go"),)),
         Message(info=AssistantInfo(id="a", finish="stop"), parts=parts),
     ]
-    sent = request(view(messages), WIRE)
-    assert sent[1] == thought("One.", "Two.", id="rs_1", encrypted_content="gAAA")
+    sent = request(view_messages(messages), WIRE)
+    assert sent[1] == reasoning("One.", "Two.", id="rs_1", encrypted_content="gAAA")
     assert [held.get("id") for held in sent] == [None, "rs_1", "msg_1", "fc_1", None]
-    assert_taken(sent)
+    assert_accepted(WIRE, sent)
 
 
 # --- other providers --------------------------------------------------------------------------
@@ -308,8 +259,8 @@ def test_what_anthropic_signed_is_not_sent_to_openai() -> None:
         {"role": "assistant", "content": [thinking]},
         {"role": "user", "content": "Go on"},
     ]
-    sent = request(view(decode(messages, wire="anthropic").messages), WIRE)
-    assert_taken(sent)
+    sent = request(view_messages(decode(messages, "anthropic").messages), WIRE)
+    assert_accepted(WIRE, sent)
     assert [held["type"] for held in sent[:3]] == [
         "message",
         "function_call",
@@ -320,9 +271,9 @@ def test_what_anthropic_signed_is_not_sent_to_openai() -> None:
 
 
 def test_what_openai_encrypted_is_not_sent_to_anthropic() -> None:
-    items = [asked("Go"), thought("Hm.", id="rs_1", encrypted_content="gAAA"), call(id="fc_1")]
-    items += [result(), item("compaction", encrypted_content="gAAA"), said("Done", id="msg_1")]
-    told = json.dumps(request(view(decode(items, wire=WIRE).messages), "anthropic"))
+    items = [user("Go"), reasoning("Hm.", id="rs_1", encrypted_content="gAAA"), call(id="fc_1")]
+    items += [result(), item("compaction", encrypted_content="gAAA"), assistant("Done", id="msg_1")]
+    told = json.dumps(request(view_messages(decode(items, WIRE).messages), "anthropic"))
     assert not any(word in told for word in ("gAAA", "rs_1", "fc_1", "msg_1", "compaction"))
     assert "tool_use" in told
 
@@ -330,4 +281,6 @@ def test_what_openai_encrypted_is_not_sent_to_anthropic() -> None:
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_a_block_whose_type_is_no_text_passes_through(role: str) -> None:
     block = {"type": ["output_text"], "text": "Hi"}
-    assert again([said(), asked(block, role=role, id="msg_1")])[-1]["content"] == [block]
+    assert request_for([assistant(), user(block, role=role, id="msg_1")], WIRE)[-1]["content"] == [
+        block
+    ]

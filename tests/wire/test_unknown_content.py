@@ -11,7 +11,7 @@ from foldmark.log.view import Viewer
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.formats import decode, encode
-from tests.support.api_lists import requested, round_trip
+from tests.support.api_lists import request_for, round_trip
 
 Json = dict[str, Any]
 WORDS = "Answer in one line. " * 40
@@ -78,14 +78,14 @@ def test_a_list_comes_back_as_it_was(wire: str) -> None:
 
 @each_wire
 def test_a_request_holds_it_in_its_place_and_in_its_order(wire: str) -> None:
-    assert requested(LISTS[wire], wire) == LISTS[wire]
+    assert request_for(LISTS[wire], wire) == LISTS[wire]
 
 
 @each_wire
 def test_other_providers_are_told_what_can_be_read_of_it(wire: str) -> None:
     for to in LISTS:
         if to != wire:
-            assert WORDS in str(requested(LISTS[wire], wire, to))
+            assert WORDS in str(request_for(LISTS[wire], wire, to))
 
 
 @each_wire
