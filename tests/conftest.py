@@ -29,7 +29,7 @@ VECTORS = Path(__file__).parent / "vectors"
 _homes = count()
 
 # Only these folders run on PostgreSQL in the quick tier.
-POSTGRES_IN_QUICK = ("store",)
+POSTGRES_IN_QUICK = ("contracts", "store")
 
 
 @pytest.hookimpl(tryfirst=True)

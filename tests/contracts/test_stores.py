@@ -69,7 +69,7 @@ odd_objects = st.dictionaries(st.text(max_size=4) | odd_keys, odd_json, max_size
 FIELDS = {"type", "text", "id", "time", "synthetic", "ignored", "metadata", "sessionID"}
 numbers = count()
 on_each_store = settings(
-    max_examples=examples(20, 120), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60, 120), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

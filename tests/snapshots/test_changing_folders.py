@@ -1,4 +1,4 @@
-"""Snapshots by an index that is kept are those that a new index gives, whatever was changed."""
+"""A reused index gives the same snapshots as a new one, whatever was changed."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from foldmark.snapshots.snapshots import Snapshots
-from tests.support.snapshot_folders import changed, made
+from tests.support.snapshot_folders import changed, snapshot_folder, write_files
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -18,102 +18,100 @@ NAMES = ("a", "b", "c.log", "p/a", "p/b.log", "p/q/a", "build/a", "build/deep/a"
 RULES = ("", "*.log\n", "build/\n", "*.log\nbuild\n!c.log\n", "/p/q\n", "r/s\n", "a\n", "n/\n")
 
 
-# --- by chance -------------------------------------------------------------------------------
+# --- random edits ----------------------------------------------------------------------------
 
 
-def cleared(folder: Path, name: str) -> Path:
-    """A place where a file can be written: what stands there, or on the way, is removed."""
+def clear_path(folder: Path, name: str) -> Path:
+    """A path where a file can be write: whatever is there, or in the way, is remove."""
     path = folder / name
     for above in reversed(path.parents):
         if above.is_relative_to(folder) and (above.is_symlink() or not above.is_dir()):
             above.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    removed(path)
+    remove(path)
     return path
 
 
-def removed(path: Path) -> None:
+def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     elif os.path.lexists(path):
         path.unlink()
 
 
-def written(chance: Random, folder: Path) -> None:
-    cleared(folder, chance.choice(NAMES)).write_bytes(chance.randbytes(chance.choice((0, 4, 4))))
+def write(random: Random, folder: Path) -> None:
+    clear_path(folder, random.choice(NAMES)).write_bytes(random.randbytes(random.choice((0, 4, 4))))
 
 
-def rewritten(chance: Random, folder: Path) -> None:
-    """The same file, as long as before."""
-    path = folder / chance.choice(NAMES)
+def rewrite(random: Random, folder: Path) -> None:
+    """Rewrite a file with the same length."""
+    path = folder / random.choice(NAMES)
     if path.is_file() and not path.is_symlink():
-        path.write_bytes(chance.randbytes(path.stat().st_size))
+        path.write_bytes(random.randbytes(path.stat().st_size))
 
 
-def replaced(chance: Random, folder: Path) -> None:
-    """Another file, with the size and the times of the one before."""
-    path = folder / chance.choice(NAMES)
+def replace(random: Random, folder: Path) -> None:
+    """Replace a file by another with the same size and times."""
+    path = folder / random.choice(NAMES)
     if path.is_file() and not path.is_symlink():
         was = path.stat()
         new = path.with_name("between")
-        new.write_bytes(chance.randbytes(was.st_size))
+        new.write_bytes(random.randbytes(was.st_size))
         os.utime(new, ns=(was.st_atime_ns, was.st_mtime_ns))
         new.rename(path)
 
 
-def grown(chance: Random, folder: Path) -> None:
-    """Too large for a new file, or so no more."""
-    cleared(folder, chance.choice(NAMES)).write_bytes(bytes(chance.choice((5, 150))))
+def resize(random: Random, folder: Path) -> None:
+    """Write a file above or below the limit for new files."""
+    clear_path(folder, random.choice(NAMES)).write_bytes(bytes(random.choice((5, 150))))
 
 
-def run_by_all(chance: Random, folder: Path) -> None:
-    path = folder / chance.choice(NAMES)
+def change_mode(random: Random, folder: Path) -> None:
+    path = folder / random.choice(NAMES)
     if path.is_file() and not path.is_symlink():
-        path.chmod(chance.choice((0o644, 0o755, 0o600)))
+        path.chmod(random.choice((0o644, 0o755, 0o600)))
 
 
-def linked(chance: Random, folder: Path) -> None:
-    target = chance.choice(("a", "p", "../r", "nowhere"))
-    cleared(folder, chance.choice(("a", "p", "p/q", "r/s", "build"))).symlink_to(target)
+def link(random: Random, folder: Path) -> None:
+    target = random.choice(("a", "p", "../r", "nowhere"))
+    clear_path(folder, random.choice(("a", "p", "p/q", "r/s", "build"))).symlink_to(target)
 
 
-def deleted(chance: Random, folder: Path) -> None:
-    removed(folder / chance.choice((*NAMES, "p", "p/q", "build", "r", "n", ".gitignore")))
+def delete(random: Random, folder: Path) -> None:
+    remove(folder / random.choice((*NAMES, "p", "p/q", "build", "r", "n", ".gitignore")))
 
 
-def file_for_folder(chance: Random, folder: Path) -> None:
-    cleared(folder, chance.choice(("p", "p/q", "build", "r/s"))).write_text("no folder\n")
+def replace_folder_by_file(random: Random, folder: Path) -> None:
+    clear_path(folder, random.choice(("p", "p/q", "build", "r/s"))).write_text("no folder\n")
 
 
-def folder_for_file(chance: Random, folder: Path) -> None:
-    path = cleared(folder, chance.choice(("a", "c.log", "p/a", "build", "empty/er")))
+def replace_file_by_folder(random: Random, folder: Path) -> None:
+    path = clear_path(folder, random.choice(("a", "c.log", "p/a", "build", "empty/er")))
     path.mkdir()
-    if chance.random() < 0.5:
-        (path / chance.choice(("in", "in.log"))).write_bytes(chance.randbytes(3))
+    if random.random() < 0.5:
+        (path / random.choice(("in", "in.log"))).write_bytes(random.randbytes(3))
 
 
-def filled(chance: Random, folder: Path) -> None:
-    """Something in a folder that held nothing, or nothing to be held."""
-    path = folder / chance.choice(("empty/er", "empty", "build", "r")) / "late"
+def fill_folder(random: Random, folder: Path) -> None:
+    """Write a file into a folder without tracked files."""
+    path = folder / random.choice(("empty/er", "empty", "build", "r")) / "late"
     if path.parent.is_dir() and not path.parent.is_symlink():
-        removed(path)
-        path.write_bytes(chance.randbytes(3))
+        remove(path)
+        path.write_bytes(random.randbytes(3))
 
 
-def ruled(chance: Random, folder: Path) -> None:
-    name = chance.choice((".gitignore", ".gitignore", "p/.gitignore", "build/.gitignore"))
-    cleared(folder, name).write_text(chance.choice(RULES))
+def change_rules(random: Random, folder: Path) -> None:
+    name = random.choice((".gitignore", ".gitignore", "p/.gitignore", "build/.gitignore"))
+    clear_path(folder, name).write_text(random.choice(RULES))
 
 
-def excluded(chance: Random, folder: Path) -> None:
-    place = folder / ".git/info"
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "exclude").write_text(chance.choice(RULES))
+def change_excludes(random: Random, folder: Path) -> None:
+    write_files(folder, {".git/info/exclude": random.choice(RULES)})
 
 
-def nested(chance: Random, folder: Path) -> None:
-    """A repository within the folder, or one that is no more."""
-    path = folder / chance.choice(("n", "p", "hollow"))
+def toggle_repository(random: Random, folder: Path) -> None:
+    """Create a repository within the folder, or remove its .git folder."""
+    path = folder / random.choice(("n", "p", "hollow"))
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         return
     if (path / ".git").exists():
@@ -122,46 +120,47 @@ def nested(chance: Random, folder: Path) -> None:
         subprocess.run(["git", "init", "-q", path], check=True)
 
 
-def odd(chance: Random, folder: Path) -> None:
-    os.mkfifo(cleared(folder, chance.choice(("a", "pipe", "p/b.log"))))
+def make_pipe(random: Random, folder: Path) -> None:
+    os.mkfifo(clear_path(folder, random.choice(("a", "pipe", "p/b.log"))))
 
 
-COMMON = (rewritten, rewritten, replaced, run_by_all, written, deleted)
-RARE = (grown, linked, file_for_folder, folder_for_file, filled, ruled, excluded, nested, odd)
-Deed = Callable[[Random, Path], None]
+COMMON = (rewrite, rewrite, replace, change_mode, write, delete)
+RARE = (
+    *(resize, link, replace_folder_by_file, replace_file_by_folder, fill_folder),
+    *(change_rules, change_excludes, toggle_repository, make_pipe),
+)
+Edit = Callable[[Random, Path], None]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_at_any_moment_a_kept_index_gives_the_tree_that_a_new_one_gives(
+def test_a_reused_index_always_gives_the_tree_of_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr("foldmark.snapshots.rules.MAX_BYTES", 100)
-    chance = Random(seed)  # noqa: S311 - the same edits each time
-    folder, shots = made(tmp_path)
+    random = Random(seed)  # noqa: S311 - the same edits each time
+    folder, shots = snapshot_folder(tmp_path)
     for name in NAMES:
-        cleared(folder, name).write_text("1234")
+        clear_path(folder, name).write_text("1234")
     other = Snapshots(folder, home=shots.home)  # as another process would
     for number in range(50):
-        deeds: list[Deed] = [chance.choice(COMMON) for _ in range(chance.choice((0, 1, 1, 2)))]
-        if chance.random() < 0.3:
-            deeds.append(chance.choice(RARE))
-        for deed in deeds:
-            deed(chance, folder)
+        edits: list[Edit] = [random.choice(COMMON) for _ in range(random.choice((0, 1, 1, 2)))]
+        if random.random() < 0.3:
+            edits.append(random.choice(RARE))
+        for edit in edits:
+            edit(random, folder)
         new = Snapshots(folder, home=tmp_path / "other")
-        if chance.random() < 0.15:
-            name = chance.choice(NAMES)
+        if random.random() < 0.15:
+            name = random.choice(NAMES)
             assert shots.include([name]) == new.include([name])
-        tree = (other if chance.random() < 0.2 else shots).take()
-        assert tree == new.take(), (number, [deed.__name__ for deed in deeds])
+        tree = (other if random.random() < 0.2 else shots).take()
+        assert tree == new.take(), (number, [edit.__name__ for edit in edits])
 
 
-# --- one by one ------------------------------------------------------------------------------
+# --- single cases ----------------------------------------------------------------------------
 
 
-def test_what_is_gone_and_comes_back_ignored_is_not_held(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    for name in ("a.log", "b"):
-        (folder / name).write_text("1\n")
+def test_a_deleted_file_that_comes_back_ignored_is_not_tracked(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, dict.fromkeys(("a.log", "b"), "1\n"))
     tree = shots.take()
     (folder / ".gitignore").write_text("*.log\n")
     assert changed(shots, tree, shots.take()) == (".gitignore",)
@@ -171,20 +170,18 @@ def test_what_is_gone_and_comes_back_ignored_is_not_held(tmp_path: Path) -> None
     assert shots.take() == without
 
 
-def test_a_new_file_in_a_folder_that_held_nothing_is_seen(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("1\n")
+def test_a_new_file_in_an_empty_folder_is_tracked(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "1\n"})
     (folder / "empty/er").mkdir(parents=True)
     tree = shots.take()
     (folder / "empty/er/b").write_text("1\n")
     assert changed(shots, tree, shots.take()) == ("empty/er/b",)
 
 
-def test_what_another_process_took_out_of_the_index_comes_back_with_its_file(
+def test_an_included_file_that_another_process_removed_from_the_index_comes_back(
     tmp_path: Path,
 ) -> None:
-    folder, shots = made(tmp_path)
-    (folder / ".gitignore").write_text("*.log\n")
+    folder, shots = snapshot_folder(tmp_path, {".gitignore": "*.log\n"})
     shots.include(["a.log"])
     (folder / "a.log").write_text("1\n")
     tree = shots.take()
@@ -194,9 +191,8 @@ def test_what_another_process_took_out_of_the_index_comes_back_with_its_file(
     assert shots.take() == tree
 
 
-def test_what_one_leaves_out_is_not_in_the_snapshots_of_another(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("1\n")
+def test_excludes_of_one_process_do_not_affect_another(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "1\n"})
     other = Snapshots(folder, home=shots.home, exclude=[folder / "b"])
     tree = other.take()
     (folder / "b").write_text("1\n")

@@ -1,4 +1,4 @@
-"""Snapshots where folders, names and moments are odd: nested repositories, links, kills."""
+"""Snapshots of unusual folders: odd names, links, nested repositories, concurrency, kills."""
 
 import os
 import shutil
@@ -18,7 +18,13 @@ from foldmark.model.operations import FileDiff
 from foldmark.model.values import encode
 from foldmark.snapshots.restore import delete_file, place_file
 from foldmark.snapshots.snapshots import Snapshots
-from tests.support.snapshot_folders import calls, changed, files_of, made
+from tests.support.snapshot_folders import (
+    changed,
+    files_of,
+    git_calls,
+    snapshot_folder,
+    write_files,
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -48,12 +54,12 @@ ODD = (
 
 
 def git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def repository(folder: Path) -> Path:
-    """A repository with one commit, of the file `f`."""
+    """A repository with one commit of the file `f`."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "-q")
     (folder / "f").write_text("first\n")
@@ -65,8 +71,8 @@ def repository(folder: Path) -> Path:
 # --- names and kinds -------------------------------------------------------------------------
 
 
-def test_odd_names_are_told_and_brought_back(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_odd_names_are_listed_and_restored(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     empty = shots.take()
     root = os.fsencode(folder)
     for name in ODD:
@@ -85,8 +91,8 @@ def test_odd_names_are_told_and_brought_back(tmp_path: Path) -> None:
     assert files_of(folder) == there
 
 
-def test_bytes_are_kept_as_they_are_whatever_attributes_say(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_bytes_are_stored_unchanged_whatever_attributes_say(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     git(folder, "init", "-q")
     for name in ("clean", "smudge"):
         git(folder, "config", f"filter.evil.{name}", f"touch {tmp_path}/ran; cat")
@@ -95,11 +101,9 @@ def test_bytes_are_kept_as_they_are_whatever_attributes_say(tmp_path: Path) -> N
         "* text=auto eol=crlf ident filter=evil diff=evil\n*.u16 working-tree-encoding=UTF-16\n"
         "*.txt -diff binary\n"
     )
-    (folder / "a.txt").write_bytes(b"one\r\ntwo\n$Id$\n")
-    (folder / "b.u16").write_text("h\u00e9llo", encoding="utf-16")
+    write_files(folder, {"a.txt": b"one\r\ntwo\n$Id$\n", "b.u16": "h\u00e9llo".encode("utf-16")})
     tree, there = shots.take(), files_of(folder)
-    (folder / "a.txt").write_bytes(b"one\ntwo\n$Id: x$\n")
-    (folder / "b.u16").unlink()
+    write_files(folder, {"a.txt": b"one\ntwo\n$Id: x$\n", "b.u16": None})
     text, wide = shots.diff(tree, shots.take())
     assert (text.before, text.additions, text.binary) == ("one\r\ntwo\n$Id$\n", 2, False)
     assert (wide.before, wide.additions, wide.deletions, wide.binary) == ("", 0, 0, True)
@@ -108,7 +112,7 @@ def test_bytes_are_kept_as_they_are_whatever_attributes_say(tmp_path: Path) -> N
     assert not (tmp_path / "ran").exists()
 
 
-def test_nothing_of_the_projects_or_the_users_settings_is_run(
+def test_settings_of_the_project_and_the_user_are_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "work"
@@ -144,17 +148,16 @@ def test_nothing_of_the_projects_or_the_users_settings_is_run(
     assert (folder / ".git/index").read_bytes() == index
 
 
-def test_links_are_kept_as_links_and_never_followed(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_links_are_stored_as_links_and_never_followed(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "b").write_text("outside\n")
-    (folder / "dir").mkdir()
-    (folder / "dir/b").write_text("inside\n")
+    write_files(folder, {"dir/b": "inside\n"})
     (folder / "link").symlink_to("dir/b")
     tree, there = shots.take(), files_of(folder)
     assert there["link"] == ("link", b"dir/b")
-    # The folder becomes a link to elsewhere, where a file of the same name is.
+    # The folder becomes a link to another one with a file of the same name.
     shutil.rmtree(folder / "dir")
     (folder / "dir").symlink_to(outside)
     (folder / "link").unlink()
@@ -174,22 +177,20 @@ def test_links_are_kept_as_links_and_never_followed(tmp_path: Path) -> None:
     assert (outside / "b").read_text() == "other\n"
 
 
-def test_an_ignored_link_on_the_way_is_not_written_through(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_an_ignored_link_is_not_written_through(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     outside = tmp_path / "outside"
     outside.mkdir()
-    (folder / "dir").mkdir()
-    (folder / "dir/b").write_text("inside\n")
+    write_files(folder, {"dir/b": "inside\n"})
     tree = shots.take()
-    shutil.rmtree(folder / "dir")
-    (folder / ".gitignore").write_text("dir\n")
+    write_files(folder, {"dir": None, ".gitignore": "dir\n"})
     (folder / "dir").symlink_to(outside)
     shots.restore(tree)
     assert files_of(folder) == {"dir/b": ("plain", b"inside\n")}
     assert list(outside.iterdir()) == []
 
 
-def test_nothing_is_placed_or_deleted_through_a_link(tmp_path: Path) -> None:
+def test_files_are_not_written_or_deleted_through_a_link(tmp_path: Path) -> None:
     folder, outside = tmp_path / "work", tmp_path / "outside"
     folder.mkdir()
     outside.mkdir()
@@ -203,11 +204,8 @@ def test_nothing_is_placed_or_deleted_through_a_link(tmp_path: Path) -> None:
     assert files_of(outside) == {"a": ("plain", b"outside\n")}
 
 
-def test_files_and_folders_may_take_each_others_place(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("file\n")
-    (folder / "b").mkdir()
-    (folder / "b/c").write_text("inner\n")
+def test_files_and_folders_may_replace_each_other(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "file\n", "b/c": "inner\n"})
     tree, there = shots.take(), files_of(folder)
     (folder / "a").unlink()
     (folder / "a/deep").mkdir(parents=True)
@@ -223,48 +221,43 @@ def test_files_and_folders_may_take_each_others_place(tmp_path: Path) -> None:
     assert files_of(folder) == now
 
 
-def test_a_folder_with_files_unseen_is_not_replaced(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("file\n")
+def test_a_folder_with_untracked_files_is_not_replaced(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "file\n"})
     tree = shots.take()
-    (folder / "a").unlink()
-    (folder / "a").mkdir()
-    (folder / ".gitignore").write_text("unseen\n")
-    (folder / "a/unseen").write_text("precious\n")
+    write_files(folder, {"a": None, ".gitignore": "unseen\n", "a/unseen": "precious\n"})
     restored = shots.restore(tree)
     assert restored.skipped == ("a",)
     assert (folder / "a/unseen").read_text() == "precious\n"
 
 
-def test_what_git_cannot_hold_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, shots = made(tmp_path)
-    for name in ("pipe", "was", "mods/.gitmodules"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("file\n")
+def test_files_that_git_cannot_store_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shots = snapshot_folder(tmp_path)
+    write_files(folder, dict.fromkeys(("pipe", "was", "mods/.gitmodules"), "file\n"))
     tree = shots.take()
     for name in ("pipe", "was"):
         (folder / name).unlink()
     (folder / "mods/.gitmodules").unlink()
     (folder / "mods/.gitmodules").symlink_to("elsewhere")
-    (folder / ".GIT").mkdir()
-    (folder / ".GIT/config").write_text("x")
+    write_files(folder, {".GIT/config": "x"})
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         home = Path.cwd()
-        os.chdir(folder)  # the address of a socket is short
+        os.chdir(folder)  # the address of a socket must be short
         try:
             server.bind("was")
         finally:
             os.chdir(home)
         without = shots.take()
         assert changed(shots, tree, without) == ("mods/.gitmodules", "pipe", "was")
-        called = calls(monkeypatch)
+        commands = git_calls(monkeypatch)
         assert shots.take() == without
-        assert called == ["ls-files"]
+        assert commands == ["ls-files"]
 
 
-def test_what_git_refuses_to_read_does_not_stop_the_rest(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_a_path_that_git_refuses_does_not_stop_the_others(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     (folder / "a folder").mkdir()
     (folder / "b").write_text("b\n")
     tree = shots.take()
@@ -280,7 +273,7 @@ UNREADABLE = """
 import os, sys
 from pathlib import Path
 from foldmark.snapshots.snapshots import Snapshots
-if os.geteuid() == 0:  # who may read everything
+if os.geteuid() == 0:  # root may read everything
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
@@ -308,11 +301,11 @@ print(*(diff.file for diff in shots.diff(old, shots.take())))
 
 
 def test_unreadable_files_are_left_out_until_they_can_be_read() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o777)
-        command = [sys.executable, "-c", UNREADABLE, place]
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o777)
+        command = [sys.executable, "-c", UNREADABLE, parent]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        shut = Path(place) / "work/shut"
+        shut = Path(parent) / "work/shut"
         if shut.exists():
             shut.chmod(0o700)
     assert run.stdout.splitlines() == ["open", "closed later open"], run.stderr
@@ -321,10 +314,10 @@ def test_unreadable_files_are_left_out_until_they_can_be_read() -> None:
 # --- repositories ----------------------------------------------------------------------------
 
 
-def test_files_of_nested_repositories_are_files_like_others(
+def test_files_of_nested_repositories_are_ordinary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, shots = made(tmp_path)
+    folder, shots = snapshot_folder(tmp_path)
     nothing = shots.take()
     repository(folder)
     other = repository(tmp_path / "other")
@@ -342,13 +335,12 @@ def test_files_of_nested_repositories_are_files_like_others(
     nested = ("cloned/f", "cloned/inner/f", "libs/module/f", "tree/f")
     for name in nested:
         (folder / name).write_text("second\n")
-    (folder / "hollow/new").write_text("new\n")
-    (folder / "cloned/new").write_text("new\n")
+    write_files(folder, {"hollow/new": "new\n", "cloned/new": "new\n"})
     newer = shots.take()
     assert changed(shots, tree, newer) == tuple(sorted((*nested, "hollow/new", "cloned/new")))
-    called = calls(monkeypatch)
+    commands = git_calls(monkeypatch)
     assert shots.take() == newer
-    assert called == ["ls-files"]
+    assert commands == ["ls-files"]
     restored = shots.restore(tree)
     del (now := files_of(folder))["cloned/x.o"]
     assert now == there
@@ -357,7 +349,7 @@ def test_files_of_nested_repositories_are_files_like_others(
     assert shots.take() == newer
 
 
-def test_a_worktree_and_a_folder_inside_a_repository_are_folders(tmp_path: Path) -> None:
+def test_a_worktree_and_a_folder_in_a_repository_are_ordinary_folders(tmp_path: Path) -> None:
     main = repository(tmp_path / "main")
     git(main, "worktree", "add", "-q", str(tmp_path / "tree"))
     (main / "sub").mkdir()
@@ -373,8 +365,8 @@ def test_a_worktree_and_a_folder_inside_a_repository_are_folders(tmp_path: Path)
         assert not (folder / "g").exists()
 
 
-def test_many_files_are_brought_back(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_many_files_are_restored(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     for number in range(600):
         (folder / f"{number}").write_text(f"{number}\n")
     tree, there = shots.take(), files_of(folder)
@@ -384,9 +376,8 @@ def test_many_files_are_brought_back(tmp_path: Path) -> None:
     assert files_of(folder) == there
 
 
-def test_a_forked_child_and_its_parent_see_what_each_other_took(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("a\n")
+def test_a_forked_child_and_its_parent_share_the_index(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "a\n"})
     tree = shots.take()
     child = os.fork()
     if child == 0:
@@ -400,7 +391,7 @@ def test_a_forked_child_and_its_parent_see_what_each_other_took(tmp_path: Path) 
     assert changed(shots, tree, shots.take()) == ("a",)
 
 
-# --- at the same time, and killed ------------------------------------------------------------
+# --- concurrency and kills -------------------------------------------------------------------
 
 LOOP = """
 import sys
@@ -422,8 +413,8 @@ def looping(folder: Path, home: Path, name: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
 
 
-def test_after_a_kill_at_any_moment_snapshots_are_taken_and_right(tmp_path: Path) -> None:
-    random = Random(15)  # noqa: S311 - moments need not be secret
+def test_snapshots_are_right_after_a_kill_at_any_moment(tmp_path: Path) -> None:
+    random = Random(15)  # noqa: S311 - test data
     folder, home = tmp_path / "work", tmp_path / "home"
     folder.mkdir()
     for _ in range(KILLS):
@@ -431,7 +422,7 @@ def test_after_a_kill_at_any_moment_snapshots_are_taken_and_right(tmp_path: Path
             assert victim.stdout is not None
             victim.stdout.readline()
             time.sleep(random.random() * 0.08)
-            os.killpg(victim.pid, signal.SIGKILL)  # git, too, which it may have started
+            os.killpg(victim.pid, signal.SIGKILL)  # with the git that it may have started
             acknowledged = victim.stdout.read().split()
         shots = Snapshots(folder, home=home)
         tree = shots.take()
@@ -447,7 +438,7 @@ def test_after_a_kill_at_any_moment_snapshots_are_taken_and_right(tmp_path: Path
 
 
 def test_processes_and_threads_take_snapshots_at_the_same_time(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+    folder, shots = snapshot_folder(tmp_path)
     with looping(folder, shots.home, "one") as one, looping(folder, shots.home, "two") as two:
         try:
             with ThreadPoolExecutor(4) as pool:
@@ -465,33 +456,32 @@ def test_processes_and_threads_take_snapshots_at_the_same_time(tmp_path: Path) -
 
 SLOW_GIT = """#!/bin/sh
 case "$1" in
-  update-index) touch "{place}/begun"; sleep 2; touch "{place}/late";;
+  update-index) touch "{folder}/started"; sleep 2; touch "{folder}/ended";;
 esac
 exec {git} "$@"
 """
 
 
-def test_what_a_dead_process_had_git_do_is_waited_for(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_a_git_call_of_a_dead_process_is_waited_for(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     program = tmp_path / "bin/git"
     program.parent.mkdir()
-    program.write_text(SLOW_GIT.format(place=tmp_path, git=shutil.which("git")))
+    program.write_text(SLOW_GIT.format(folder=tmp_path, git=shutil.which("git")))
     program.chmod(0o755)
     (folder / "v").mkdir()
     command = [sys.executable, "-c", LOOP, str(folder), str(shots.home), "v"]
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     with subprocess.Popen(command, env={**os.environ, "PATH": path}) as victim:
-        while not (tmp_path / "begun").exists():
+        while not (tmp_path / "started").exists():
             time.sleep(0.01)
-        victim.kill()  # and not the git that it has started
+        victim.kill()  # but not the git that it has started
     tree = shots.take()
-    assert (tmp_path / "late").exists()
+    assert (tmp_path / "ended").exists()
     assert Snapshots(folder, home=tmp_path / "fresh").take() == tree
 
 
-def test_what_a_dead_git_left_locked_or_cut_off_is_survived(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("x")
+def test_a_locked_or_damaged_index_of_a_dead_git_is_repaired(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "x"})
     tree = shots.take()
     index = shots.home / ".git/index"
     for damage in (

@@ -1,4 +1,4 @@
-"""Snapshots of a folder: what they hold, what they tell, and how they bring it back. Real git."""
+"""Snapshots of a folder with real git: taking, comparing and restoring."""
 
 import logging
 import os
@@ -15,29 +15,32 @@ from foldmark.agent.recorder import FolderSnapshots
 from foldmark.errors import BadInput, StoreError
 from foldmark.model.operations import FileDiff
 from foldmark.snapshots.snapshots import Snapshots
-from tests.support.snapshot_folders import File, calls, changed, files_of, made
+from tests.support.snapshot_folders import (
+    File,
+    changed,
+    files_of,
+    git_calls,
+    snapshot_folder,
+    write_files,
+)
 from tests.support.stored_sessions import opened
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
-def told(diffs: tuple[FileDiff, ...]) -> list[tuple[str, str, int, int]]:
+def listing(diffs: tuple[FileDiff, ...]) -> list[tuple[str, str, int, int]]:
     return [(diff.file, diff.change, diff.additions, diff.deletions) for diff in diffs]
 
 
-# --- what a snapshot is ----------------------------------------------------------------------
+# --- taking and comparing --------------------------------------------------------------------
 
 
-def test_a_diff_tells_what_was_added_changed_and_deleted(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a.txt").write_text("one\ntwo\n")
-    (folder / "b.txt").write_text("gone\n")
+def test_a_diff_lists_added_changed_and_deleted_files(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a.txt": "one\ntwo\n", "b.txt": "gone\n"})
     old = shots.take()
-    (folder / "a.txt").write_text("one\nzwei\ndrei\n")
-    (folder / "b.txt").unlink()
-    (folder / "c.txt").write_text("new\n")
+    write_files(folder, {"a.txt": "one\nzwei\ndrei\n", "b.txt": None, "c.txt": "new\n"})
     new = shots.take()
-    assert told(shots.diff(old, new)) == [
+    assert listing(shots.diff(old, new)) == [
         ("a.txt", "changed", 2, 1),
         ("b.txt", "deleted", 0, 1),
         ("c.txt", "added", 1, 0),
@@ -49,89 +52,84 @@ def test_a_diff_tells_what_was_added_changed_and_deleted(tmp_path: Path) -> None
 
 
 def test_an_empty_folder_has_a_snapshot_too(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+    folder, shots = snapshot_folder(tmp_path)
     empty = shots.take()
     assert shots.take() == empty
     (folder / "a").write_bytes(b"")
-    assert told(shots.diff(empty, shots.take())) == [("a", "added", 0, 0)]
+    assert listing(shots.diff(empty, shots.take())) == [("a", "added", 0, 0)]
     assert shots.restore(empty).deleted == ("a",)
     assert list(folder.iterdir()) == []
 
 
-def test_a_snapshot_of_what_did_not_change_is_the_same_and_costs_one_call(
+def test_a_snapshot_of_an_unchanged_folder_is_the_same_and_costs_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("a\n")
+    folder, shots = snapshot_folder(tmp_path, {"a": "a\n"})
     tree = shots.take()
-    called = calls(monkeypatch)
+    commands = git_calls(monkeypatch)
     assert shots.take() == tree
     (folder / "a").write_text("other\n")
     other = shots.take()
     assert other != tree
-    assert called == ["ls-files", "ls-files", "update-index", "write-tree"]
+    assert commands == ["ls-files", "ls-files", "update-index", "write-tree"]
 
 
 def test_an_edit_of_the_same_length_right_after_a_snapshot_is_seen(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("0000")
+    folder, shots = snapshot_folder(tmp_path, {"a": "0000"})
     trees = [shots.take()]
     for number in range(1, 60):
         (folder / "a").write_text(f"{number:04}")
         trees.append(shots.take())
     assert len(set(trees)) == 60
-    # Another holder begins with the same index, and sees the next edit too.
+    # Another process starts with the same index and sees the next edit, too.
     (folder / "a").write_text("abcd")
     again = Snapshots(folder, home=shots.home)
     assert shots.diff(trees[-1], again.take())[0].after == "abcd"
 
 
-def test_files_with_the_time_of_the_index_are_read_until_it_is_settled(
+def test_files_with_the_indexs_timestamp_are_read_until_it_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, shots = made(tmp_path)
+    folder, shots = snapshot_folder(tmp_path)
     for number in range(120):
         (folder / f"{number}").write_text("same")
     tree = shots.take()
     monkeypatch.setattr("foldmark.snapshots.index._SETTLED", -60.0)  # as if a minute had passed
-    called = calls(monkeypatch)
+    commands = git_calls(monkeypatch)
     (folder / "7").write_text("diff")
     (folder / "new").write_text("new")  # so that git scans
     assert changed(shots, tree, shots.take()) == ("7", "new")
-    assert called[:2] == ["update-index", "ls-files"]
-    called.clear()
+    assert commands[:2] == ["update-index", "ls-files"]
+    commands.clear()
     (folder / "newer").write_text("new")
     shots.take()
-    assert called[0] == "ls-files"
+    assert commands[0] == "ls-files"
 
 
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New files of more than 100 bytes are left out, and longer texts not shown."""
+    """Leave out new files of more than 100 bytes, and longer texts in diffs."""
     monkeypatch.setattr("foldmark.snapshots.rules.MAX_BYTES", 100)
 
 
-# --- what is left out ------------------------------------------------------------------------
+# --- files that are left out -----------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("small_limit")
 def test_ignored_and_large_files_are_left_out_unless_a_tool_wrote_them(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / ".gitignore").write_text("*.log\nbuild/\n")
+    folder, shots = snapshot_folder(tmp_path, {".gitignore": "*.log\nbuild/\n"})
     (folder / "build").mkdir()
-    for name in ("a.log", "build/x", "b.log"):
-        (folder / name).write_text("1\n")
+    write_files(folder, dict.fromkeys(("a.log", "build/x", "b.log"), "1\n"))
     (folder / "large").write_text("x" * 101)
     old = shots.take()
     shots.include(["a.log", str(folder / "large"), "build/new", "../outside", "/etc/passwd"])
     (folder / "build/new").write_text("1\n")
     new = shots.take()
     assert changed(shots, old, new) == ("a.log", "build/new", "large")
-    (folder / "a.log").write_text("2\n")
-    (folder / "b.log").write_text("2\n")
+    write_files(folder, {"a.log": "2\n", "b.log": "2\n"})
     newer = shots.take()
     assert changed(shots, new, newer) == ("a.log",)
-    # Another process knows of them too, and one that was deleted and comes back is seen again.
+    # Another process tracks them, too, and sees a deleted one that comes back.
     (folder / "a.log").unlink()
     other = Snapshots(folder, home=shots.home)
     without = other.take()
@@ -142,26 +140,23 @@ def test_ignored_and_large_files_are_left_out_unless_a_tool_wrote_them(tmp_path:
 
 
 @pytest.mark.usefixtures("small_limit")
-def test_a_tracked_file_that_grows_stays_and_its_long_text_is_not_shown(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("x\n")
+def test_a_tracked_file_that_grows_stays_tracked_without_its_long_text(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "x\n"})
     old = shots.take()
     (folder / "a").write_text("x\n" * 60)
     diff = shots.diff(old, shots.take())[0]
     assert (diff.before, diff.after, diff.additions, diff.binary) == ("x\n", "", 59, False)
 
 
-def test_the_store_and_the_home_are_left_out_where_they_lie_in_the_folder(tmp_path: Path) -> None:
+def test_the_store_and_the_snapshot_home_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "work [1]"
     folder.mkdir()
     store = folder / "a*b.db"
     shots = Snapshots(folder, home=folder / ".shots", exclude=[store])
-    for name in ("a*b.db", "a*b.db-wal", "a*b.db-shm", "axb.db"):
-        (folder / name).write_text("x")
+    write_files(folder, dict.fromkeys(("a*b.db", "a*b.db-wal", "a*b.db-shm", "axb.db"), "x"))
     old = shots.take()
     assert shots.take() == old
-    for name in ("a*b.db", "a*b.db-wal", "axb.db", "z"):
-        (folder / name).write_text("yy")
+    write_files(folder, dict.fromkeys(("a*b.db", "a*b.db-wal", "axb.db", "z"), "yy"))
     assert changed(shots, old, shots.take()) == ("axb.db", "z")
     shots.include(["a*b.db"])
     shots.restore(old)
@@ -169,31 +164,24 @@ def test_the_store_and_the_home_are_left_out_where_they_lie_in_the_folder(tmp_pa
     assert (folder / ".shots/.git/HEAD").exists()
 
 
-def test_what_the_project_excludes_for_itself_is_left_out(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_the_projects_own_excludes_are_left_out(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     subprocess.run(["git", "init", "-q", folder], check=True)
     (folder / ".git/info").mkdir(exist_ok=True)
     (folder / ".git/info/exclude").write_text("private\n")
     old = shots.take()
-    (folder / "private").write_text("x")
-    (folder / "public").write_text("x")
+    write_files(folder, {"private": "x", "public": "x"})
     assert changed(shots, old, shots.take()) == ("public",)
 
 
-# --- going back ------------------------------------------------------------------------------
+# --- restoring -------------------------------------------------------------------------------
 
 
-def test_a_restore_can_be_taken_back(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("a\n")
-    (folder / "deep/er").mkdir(parents=True)
-    (folder / "deep/er/b").write_text("b\n")
+def test_a_restore_can_be_undone(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "a\n", "deep/er/b": "b\n"})
     old = shots.take()
     before = files_of(folder)
-    (folder / "a").write_text("changed, and in no snapshot yet\n")
-    shutil.rmtree(folder / "deep")
-    (folder / "new/er").mkdir(parents=True)
-    (folder / "new/er/c").write_text("c\n")
+    write_files(folder, {"a": "changed, and in no snapshot yet\n", "deep": None, "new/er/c": "c\n"})
     after = files_of(folder)
     restored = shots.restore(old)
     assert (restored.written, restored.deleted) == (("a", "deep/er/b"), ("new/er/c",))
@@ -203,10 +191,8 @@ def test_a_restore_can_be_taken_back(tmp_path: Path) -> None:
     assert files_of(folder) == after
 
 
-def test_a_restore_writes_only_what_differs_and_keeps_permissions(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    for name in ("same", "private", "script"):
-        (folder / name).write_text("1\n")
+def test_a_restore_writes_only_differing_files_and_keeps_permissions(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, dict.fromkeys(("same", "private", "script"), "1\n"))
     (folder / "script").chmod(0o750)
     (folder / "private").chmod(0o600)
     old = shots.take()
@@ -221,20 +207,15 @@ def test_a_restore_writes_only_what_differs_and_keeps_permissions(tmp_path: Path
 
 
 @pytest.mark.usefixtures("small_limit")
-def test_a_restore_leaves_what_may_have_been_there_unseen(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / ".gitignore").write_text("*.env\n:odd\n")
-    (folder / "my.env").write_text("key\n")
-    (folder / "large").write_text("x" * 200)
-    (folder / "plain").write_text("x")
+def test_a_restore_keeps_files_that_may_have_existed_untracked(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
+    files = {".gitignore": "*.env\n:odd\n", "my.env": "key\n", "large": "x" * 200, "plain": "x"}
+    write_files(folder, files)
     old = shots.take()
     shots.include(["my.env", "large", "new.env", "new large"])
     (folder / "new.env").write_text("a tool made it\n")
     (folder / "new large").write_text("x" * 200)
-    (folder / ".gitignore").write_text("")
-    (folder / "my.env").write_text("other key\n")
-    (folder / ":odd").write_text("x")
-    (folder / "new").write_text("x")
+    write_files(folder, {".gitignore": "", "my.env": "other key\n", ":odd": "x", "new": "x"})
     restored = shots.restore(old)
     assert restored.skipped == (":odd", "large", "my.env")
     assert restored.deleted == ("new", "new large", "new.env")
@@ -242,18 +223,13 @@ def test_a_restore_leaves_what_may_have_been_there_unseen(tmp_path: Path) -> Non
     assert (folder / ".gitignore").read_text() == "*.env\n:odd\n"
 
 
-def test_what_a_restore_overwrites_unseen_is_remembered_first(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "a").write_text("old\n")
-    (folder / "dir").mkdir()
-    (folder / "dir/b").write_text("old\n")
+def test_untracked_files_that_a_restore_overwrites_are_saved_first(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"a": "old\n", "dir/b": "old\n"})
     old = shots.take()
-    (folder / "a").unlink()
-    shutil.rmtree(folder / "dir")
+    write_files(folder, {"a": None, "dir": None})
     shots.take()
-    (folder / ".gitignore").write_text("a\ndir\n")
-    (folder / "a").write_text("ignored now\n")
-    (folder / "dir").write_text("a file in the way\n")
+    files = {".gitignore": "a\ndir\n", "a": "ignored now\n", "dir": "a file in the way\n"}
+    write_files(folder, files)
     now = files_of(folder)
     restored = shots.restore(old)
     assert (folder / "a").read_text() == (folder / "dir/b").read_text() == "old\n"
@@ -261,25 +237,23 @@ def test_what_a_restore_overwrites_unseen_is_remembered_first(tmp_path: Path) ->
     assert files_of(folder) == now
 
 
-def test_what_a_restore_brought_back_is_deleted_when_it_is_taken_back(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
-    (folder / "x.env").write_text("old\n")
+def test_files_that_a_restore_brought_back_are_deleted_by_its_undo(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path, {"x.env": "old\n"})
     old = shots.take()
-    (folder / "x.env").unlink()
-    (folder / ".gitignore").write_text("*.env\n")
+    write_files(folder, {"x.env": None, ".gitignore": "*.env\n"})
     now = files_of(folder)
     restored = shots.restore(old)
     assert restored.written == ("x.env",)
-    # In another process, too: it is noted that the file was not there, though ignored.
+    # In another process, too: it is recorded that the ignored file did not exist.
     assert Snapshots(folder, home=shots.home).restore(restored.before).skipped == ()
     assert files_of(folder) == now
 
 
-# --- errors and means ------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------
 
 
 def test_a_snapshot_of_another_machine_is_refused_in_one_line(tmp_path: Path) -> None:
-    _, shots = made(tmp_path)
+    _, shots = snapshot_folder(tmp_path)
     tree = shots.take()
     for name in ("1" * 40, "--output=x", "HEAD", ""):
         with pytest.raises(BadInput, match="not on this machine") as error:
@@ -291,8 +265,8 @@ def test_a_snapshot_of_another_machine_is_refused_in_one_line(tmp_path: Path) ->
             shots.restore(name)
 
 
-def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
-    folder, shots = made(tmp_path)
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
+    folder, shots = snapshot_folder(tmp_path)
     shots.take()
     folder.rmdir()
     with pytest.raises(StoreError, match="the working folder does not exist"):
@@ -304,7 +278,7 @@ def test_without_git_there_are_no_snapshots_but_a_warning(
 ) -> None:
     (tmp_path / "git").write_text("#!/bin/sh\n")
     (tmp_path / "git").chmod(0o755)
-    # One that lies in the project, or is found from wherever we are, is not run.
+    # A git in the project or on a relative PATH is not run.
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}.{os.pathsep}")
     monkeypatch.chdir(tmp_path)
     store = str(tmp_path / "store.db")
@@ -312,15 +286,14 @@ def test_without_git_there_are_no_snapshots_but_a_warning(
         changes = FolderSnapshots(tmp_path)
         assert changes.of(session) is None
         assert changes.of(session) is None
-    told = [record.message for record in caplog.records if "no snapshots" in record.message]
-    assert len(told) == 1
-    assert f"{tmp_path}/git is not run" in told[0]
+    (warning,) = [text for text in caplog.messages if "no snapshots" in text]
+    assert f"{tmp_path}/git is not run" in warning
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     with pytest.raises(StoreError, match="git is not installed; install it"):
         Snapshots(tmp_path)
 
 
-def test_all_that_is_kept_is_private_and_by_default_among_the_users_data(
+def test_snapshots_are_private_and_by_default_in_the_users_data_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -335,11 +308,11 @@ def test_all_that_is_kept_is_private_and_by_default_among_the_users_data(
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-# --- by chance -------------------------------------------------------------------------------
+# --- random edits ----------------------------------------------------------------------------
 
 
 def edit(random: Random, folder: Path) -> None:
-    """Change something: a text, bytes, a link, a mode, a name, a folder."""
+    """Change a text, bytes, a link, a mode, a name or a folder."""
     name = random.choice("abcdefgh")
     path = folder / random.choice(("", "p", "p/q", "r")) / name
     if any(above.is_symlink() or above.is_file() for above in path.parents if above != folder):
@@ -367,7 +340,7 @@ def edit(random: Random, folder: Path) -> None:
 
 
 def common(old: list[bytes], new: list[bytes]) -> int:
-    """How many lines two texts have in common, in order."""
+    """The length of the longest common subsequence of lines."""
     row = [0] * (len(new) + 1)
     for line in old:
         above = row[:]
@@ -377,17 +350,17 @@ def common(old: list[bytes], new: list[bytes]) -> int:
 
 
 def expected(old: dict[str, File], new: dict[str, File]) -> list[FileDiff]:
-    """The diff of two folders, made without git."""
+    """The diff of two folders, computed without git."""
     diffs: list[FileDiff] = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
         if before == after:
             continue
-        texts = [b"" if held is None else held[1] for held in (before, after)]
+        texts = [b"" if file is None else file[1] for file in (before, after)]
         binary = any(b"\0" in text for text in texts)
         lines = [[] if binary else re.findall(rb"[^\n]*\n|[^\n]+", text) for text in texts]
-        kinds = {held[0] == "link" for held in (before, after) if held is not None}
-        same = 0 if len(kinds) == 2 else common(*lines)  # of a file that became a link, nothing is
+        kinds = {file[0] == "link" for file in (before, after) if file is not None}
+        same = 0 if len(kinds) == 2 else common(*lines)  # nothing is common if a file became a link
         diffs.append(
             FileDiff(
                 file=name,
@@ -402,19 +375,19 @@ def expected(old: dict[str, File], new: dict[str, File]) -> list[FileDiff]:
     return diffs
 
 
-def test_diffs_and_restores_are_right_whatever_was_edited(tmp_path: Path) -> None:
+def test_diffs_and_restores_are_right_after_random_edits(tmp_path: Path) -> None:
     random = Random(6)  # noqa: S311 - the same edits each time
-    folder, shots = made(tmp_path)
-    taken = [(shots.take(), files_of(folder))]
+    folder, shots = snapshot_folder(tmp_path)
+    snapshots = [(shots.take(), files_of(folder))]
     for _ in range(60):
         for _ in range(random.randrange(1, 6)):
             edit(random, folder)
-        taken.append((shots.take(), files_of(folder)))
-        (old, was), (new, now) = random.choice(taken), taken[-1]
+        snapshots.append((shots.take(), files_of(folder)))
+        (old, was), (new, now) = random.choice(snapshots), snapshots[-1]
         assert list(shots.diff(old, new)) == expected(was, now)
-    assert len({tree for tree, _ in taken}) > 50
+    assert len({tree for tree, _ in snapshots}) > 50
     for _ in range(25):
-        tree, was = random.choice(taken)
+        tree, was = random.choice(snapshots)
         for _ in range(random.randrange(3)):
             edit(random, folder)
         now = files_of(folder)

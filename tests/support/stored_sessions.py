@@ -1,4 +1,4 @@
-"""Sessions in stores, for tests: filled, worked on, told in values that can be compared."""
+"""Sessions in stores for tests: opened, filled, and exported as comparable values."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -26,9 +26,9 @@ from foldmark.tokens.counters import counter
 
 
 def opened(where: str, session: str | None = None, **more: Any) -> foldmark.Session:
-    """A session with a small window, so that there is something to prune."""
-    given: dict[str, Any] = {"window": 8_000, "output": 1_000, "durable": False, **more}
-    return foldmark.open(where, session=session, **given)
+    """A session with a window so small that there is something to prune."""
+    options: dict[str, Any] = {"window": 8_000, "output": 1_000, "durable": False, **more}
+    return foldmark.open(where, session=session, **options)
 
 
 def store_log(
@@ -39,33 +39,30 @@ def store_log(
     estimate: str,
     extra: Extra | UnsetType = UNSET,
 ) -> SessionRow:
-    """Write all that a log holds into a new session: messages, marks and pivots."""
+    """Write a whole log into a new session: messages, marks and pivots."""
     with store.engine.writing():
-        row = store.begin(info, estimate, extra)
-        filling = SessionImport(store.engine, row, log.count)
+        row = store.insert_session(info, estimate, extra)
+        session_import = SessionImport(store.engine, row, log.count)
         for message in marked_messages(log):
-            filling.take(message)
-        return filling.finish()
+            session_import.add(message)
+        return session_import.finish()
 
 
 def fill(
     where: str, messages: Iterable[Message], session: str = "s", estimate: str = "classes"
 ) -> SessionRow:
     """Write a whole session into a store."""
-    store = Store.open(where, durable=False)
-    try:
+    with Store.open(where, durable=False) as store:
         log = Log(counter(estimate), messages)
         row = store_log(store, SessionInfo(id=session), log, estimate=estimate)
         store.index(row.key)
         return store.row(row.key)
-    finally:
-        store.close()
 
 
 def exported(where: str, session: str = "s") -> Any:
     """The JSON value of a stored session."""
-    with opened(where, session) as found:
-        return plain(found.export())
+    with opened(where, session) as stored:
+        return plain(stored.export())
 
 
 def plain(transcript: Transcript) -> Any:
@@ -73,7 +70,7 @@ def plain(transcript: Transcript) -> Any:
 
 
 def without_pivots(log: Log, undone: int = 1) -> Log:
-    """The log as a store loads it once its latest pivots were taken back."""
+    """The log as a store loads it after its latest pivots were undone."""
     markers = {pivot.marker for pivot in log.pivots[-undone:]} if undone else set[int]()
     past = LogCheckpoint(undone=frozenset(log.undone | markers), marks=dict(log.marks))
     loaded = Log(log.count, [entry.message for entry in log.entries.values()], past)
@@ -91,13 +88,13 @@ def call(name: str, file: str = "a.py", tool: str = "read") -> ToolPart:
 
 
 def step(session: foldmark.Session, name: str, output: str, file: str = "a.py") -> None:
-    """One step of work: words, a call, its result."""
+    """One step of work: a text, a call and its result."""
     session.record([TextPart(text="I look"), call(name, file)])
     session.result(name, output)
 
 
-def work(session: foldmark.Session, steps: int = 30, words: Sequence[str] = ("wheel",)) -> None:
-    """A session with enough in it to be pruned and folded."""
+def work(session: foldmark.Session, steps: int = 30, words: Sequence[str] = ("parser",)) -> None:
+    """Fill a session with enough content to be pruned and compacted."""
     session.user("Fix the failing test; never touch the main branch")
     for number in range(steps):
         word = words[number % len(words)]

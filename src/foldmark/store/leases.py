@@ -67,7 +67,7 @@ def acquire(engine: Engine, session: int, holder: str, seconds: float) -> bool:
         return True
     rows = engine.read("SELECT holder FROM sessions WHERE key = ?", (session,))
     if not rows:
-        raise NoSession(engine.name, f"with key {session}")
+        raise NoSession(engine.name, f"key {session}")
     other = rows[0][0]
     if other is None or not has_died(other):
         return False

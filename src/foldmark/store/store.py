@@ -138,7 +138,7 @@ class Store(AbstractContextManager["Store"]):
         """The current row of a session."""
         rows = read_session_rows(self.engine, "WHERE key = ?", key)
         if not rows:
-            raise NoSession(self.name, f"with key {key}")
+            raise NoSession(self.name, f"key {key}")
         return rows[0]
 
     def version(self, key: int) -> int:
