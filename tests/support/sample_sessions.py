@@ -1,4 +1,4 @@
-"""Small sessions about a pump, made by hand."""
+"""Small sessions of a coding agent, and their parts."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def user(name: str, *parts: AnyPart, at: int = 0) -> Message:
     return Message(info=UserInfo(id=name, time=Time(created=at)), parts=parts)
 
 
-def asked(name: str, text: str, at: int = 0) -> Message:
+def user_text(name: str, text: str, at: int = 0) -> Message:
     return user(name, TextPart(text=text), at=at)
 
 
@@ -44,28 +44,28 @@ def answer(name: str, *parts: AnyPart, at: int = 0, measured: int = 0) -> Messag
     return Message(info=info, parts=parts)
 
 
-def read(path: str, output: str, *, pruned: int = 0, **given: Any) -> ToolPart:
+def read(path: str, output: str, *, pruned: int = 0, **arguments: Any) -> ToolPart:
     time = Time(compacted=pruned) if pruned else UNSET
-    state = Completed(input={"filePath": path, **given}, output=output, time=time)
+    state = Completed(input={"filePath": path, **arguments}, output=output, time=time)
     return ToolPart(tool="read", state=state)
 
 
-def wrote(path: str, output: str = "Written.") -> ToolPart:
+def write_call(path: str, output: str = "Written.") -> ToolPart:
     return ToolPart(tool="write", state=Completed(input={"filePath": path}, output=output))
 
 
-def ran(command: str, output: str) -> ToolPart:
+def bash_call(command: str, output: str) -> ToolPart:
     return ToolPart(tool="bash", state=Completed(input={"command": command}, output=output))
 
 
 def pivot(
-    name: str, *summary: AnyPart, tail: str = "", wire: Any = UNSET, **told: Any
+    name: str, *summary: AnyPart, tail: str = "", wire: Any = UNSET, **fields: Any
 ) -> tuple[Message, Message]:
     """A marker and its summary."""
     part = CompactionPart(auto=True, tail_start_id=tail or UNSET)
     marker = Message(info=UserInfo(id=f"{name}-marker", wire=wire), parts=(part,))
     info = AssistantInfo(
-        id=f"{name}-summary", parent_id=marker.id, summary=True, finish="stop", **told
+        id=f"{name}-summary", parent_id=marker.id, summary=True, finish="stop", **fields
     )
     return marker, Message(info=info, parts=summary)
 
@@ -73,16 +73,16 @@ def pivot(
 def session() -> list[Message]:
     """One request, calls in every state, and an answer a minute later."""
     return [
-        user("m1", TextPart(text="Mend the pump, please"), at=1_000),
+        user("m1", TextPart(text="Fix the login, please"), at=1_000),
         answer(
             "m2",
-            ReasoningPart(text="The valve comes first"),
-            TextPart(text="I look at the valve"),
-            read("/pump/valve.py", "def valve(): ...\n" * 90),
-            ToolPart(tool="bash", state=Failed(input={"command": "turn"}, error="stuck " * 50)),
-            ToolPart(tool="bash", state=Pending(input={"command": "turn harder"})),
+            ReasoningPart(text="The tests come first"),
+            TextPart(text="I look at the login"),
+            read("/app/login.py", "def login(): ...\n" * 90),
+            ToolPart(tool="bash", state=Failed(input={"command": "pytest"}, error="stuck " * 50)),
+            ToolPart(tool="bash", state=Pending(input={"command": "pytest -x"})),
         ),
-        answer("m3", TextPart(text="The valve is mended"), at=61_000),
+        answer("m3", TextPart(text="The login is fixed"), at=61_000),
     ]
 
 
