@@ -1,3 +1,5 @@
+"""Reading and writing files safely, and the errors for files that cannot be read."""
+
 import errno
 import json
 import os
@@ -23,13 +25,13 @@ from foldmark.model.values import encode as encoded
 from foldmark.transcripts.read import read_transcript
 
 SMALL = Transcript(
-    info=SessionInfo(id="ses_1", title="Sharpen the saw"),
+    info=SessionInfo(id="ses_1", title="Fix the login"),
     messages=(Message(info=UserInfo(id="msg_1"), parts=(TextPart(text="Which file first?"),)),),
 )
 
 
 def refused(path: Path | str, **options: Any) -> BadInput:
-    """Why a file is not read; it is always named."""
+    """The error for a file that cannot be read; it always names the file."""
     with pytest.raises(BadInput) as caught:
         read_transcript(path, **options)
     assert caught.value.source == str(path)
@@ -43,102 +45,33 @@ def holding(folder: Path, data: bytes) -> Path:
     return path
 
 
-def sent(data: bytes, code: str) -> str:
-    """What a program prints that is sent these bytes."""
-    run = subprocess.run(
-        [sys.executable, "-c", code], input=data, capture_output=True, check=True, timeout=60
-    )
+def output_for(data: bytes, code: str) -> str:
+    """The output of a program that reads these bytes from standard input."""
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, input=data, capture_output=True, check=True, timeout=60)
     return run.stdout.decode().strip()
 
 
-def test_a_transcript_comes_back_as_it_was_written(tmp_path: Path):
+def test_a_transcript_is_read_as_it_was_written(tmp_path: Path):
     path = tmp_path / "session.json"
     write_private(path, encoded(SMALL))
-    assert read_transcript(path) == SMALL
-    assert read_transcript(str(path)) == SMALL
+    assert read_transcript(path) == read_transcript(str(path)) == SMALL
+    assert read_transcript(holding(tmp_path, b"\xef\xbb\xbf" + encoded(SMALL))) == SMALL
 
 
-def test_a_byte_order_mark_is_no_part_of_the_transcript(tmp_path: Path):
-    path = holding(tmp_path, b"\xef\xbb\xbf" + encoded(SMALL))
-    assert read_transcript(path) == SMALL
-
-
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path):
+def test_a_path_that_cannot_be_opened_is_refused(tmp_path: Path):
     assert refused(tmp_path / "nowhere.json").cause == "there is no such file"
-
-
-def test_a_folder_is_not_read(tmp_path: Path):
     assert "folder" in refused(tmp_path).cause
-
-
-def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path):
+    assert refused(tmp_path / ("x" * 5000)).cause.startswith("cannot be opened: ")
     with pytest.raises(BadInput, match="not a file name"):
         read_transcript("a\0b")
-    assert refused(tmp_path / ("x" * 5000)).cause.startswith("cannot be opened: ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_said_to_be_so(tmp_path: Path):
+def test_a_file_without_permission_is_refused(tmp_path: Path):
     path = holding(tmp_path, encoded(SMALL))
     path.chmod(0)
     assert "permission" in refused(path).cause
-
-
-@pytest.mark.parametrize("data", [b"", b"   \n\t\n", b"\xef\xbb\xbf"])
-def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, data: bytes):
-    assert refused(holding(tmp_path, data)).cause == "the file is empty"
-
-
-def test_a_binary_file_is_refused_at_its_first_nul(tmp_path: Path):
-    error = refused(holding(tmp_path, b"\x7fELF\x02\x01\0\0"))
-    assert error.cause == "a binary file, not JSON text"
-    assert error.location == "byte 6"
-
-
-def test_bytes_that_are_no_utf8_are_told_from_bad_json(tmp_path: Path):
-    error = refused(holding(tmp_path, b'{\n"info": "caf\xe9"}'))
-    assert error.cause == "not UTF-8 text"
-    assert error.location == "line 2, byte 14"
-
-
-def test_truncated_json_is_said_to_be_cut_off_at_its_last_line(tmp_path: Path):
-    error = refused(holding(tmp_path, b'{"info": {"id": "a"},\n"messages": [\n{"in'))
-    assert "cut off" in error.cause
-    assert error.location == "line 3"
-
-
-def test_bad_json_is_told_with_its_line(tmp_path: Path):
-    error = refused(holding(tmp_path, b'{\n"info": nonsense}'))
-    assert error.cause.startswith("not valid JSON: ")
-    assert error.location == "line 2"
-
-
-def test_lines_of_no_known_format_are_told_which_formats_were_tried(tmp_path: Path):
-    error = refused(holding(tmp_path, b'{"a": 1}\n{"b": 2}\n'))
-    for name in ("opencode", "claude-code", "--format NAME"):
-        assert name in error.cause
-
-
-def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path):
-    assert "nested" in refused(holding(tmp_path, b"[" * 200_000)).cause
-
-
-def test_half_a_character_as_javascript_leaves_it_is_read(tmp_path: Path):
-    file = holding(tmp_path, rb'{"info": {"id": "\ud83d and more"}, "messages": []}')
-    assert read_transcript(file).info.id == "\ud83d and more"
-
-
-@pytest.mark.parametrize("data", [b"[1, 2]", b"5", b'"words"', b"{}", b'{"info": {"id": "a"}}'])
-def test_json_that_is_no_transcript_is_told_so(tmp_path: Path, data: bytes):
-    error = refused(holding(tmp_path, data))
-    assert error.cause.startswith("not a transcript of a format that is known")
-
-
-def test_a_format_that_is_given_is_held_to(tmp_path: Path):
-    error = refused(holding(tmp_path, b'{"info": {"id": "a"}}'), format="opencode")
-    assert error.cause == "the field 'messages' is missing"
-    with pytest.raises(BadInput, match="there is no format 'cobol'"):
-        read_transcript(holding(tmp_path, b"{}"), format="cobol")
 
 
 def with_message(info: object, parts: object) -> bytes:
@@ -149,9 +82,24 @@ def with_message(info: object, parts: object) -> bytes:
 USER = {"id": "m", "role": "user"}
 
 
+BOM, EMPTY = b"\xef\xbb\xbf", "the file is empty"
+ROBOT, TOOL = {"id": "m", "role": "robot"}, {"type": "tool", "tool": "x"}
+UNKNOWN = "not a known transcript format"
+
+
 @pytest.mark.parametrize(
-    ("data", "place", "cause"),
+    ("data", "location", "cause"),
     [
+        (b"", None, EMPTY),
+        (b"   \n\t\n", None, EMPTY),
+        (BOM, None, EMPTY),
+        (b"\x7fELF\x02\x01\0\0", "byte 6", "a binary file, not JSON text"),
+        (b'{\n"info": "caf\xe9"}', "line 2, byte 14", "not UTF-8 text"),
+        (b'{"info": {"id": "a"},\n"messages": [\n{"in', "line 3", "the JSON ends too early"),
+        (b'{\n"info": nonsense}', "line 2", "not valid JSON: "),
+        (b"[" * 200_000, None, "nested too deeply"),
+        *((data, None, UNKNOWN) for data in (b"[1, 2]", b"5", b'"words"', b"{}")),
+        (b'{"info": {"id": "a"}}', None, UNKNOWN),
         (b'{"info": {"id": 5}, "messages": []}', "$.info.id", "expected a text"),
         (b'{"info": {"id": "a"}, "messages": {}}', "$.messages", "expected a list, got an object"),
         (with_message(USER, 7), "$.messages[0].parts", "expected a list"),
@@ -160,25 +108,41 @@ USER = {"id": "m", "role": "user"}
             "$.messages[0].parts[0].text",
             "expected a text, got a whole number",
         ),
+        (with_message(ROBOT, []), "$.messages[0].info.role", "the value 'robot' is not known here"),
         (
-            with_message({"id": "m", "role": "robot"}, []),
-            "$.messages[0].info.role",
-            "the value 'robot' is not known here",
-        ),
-        (
-            with_message(USER, [{"type": "tool", "tool": "x", "state": {"status": "completed"}}]),
+            with_message(USER, [{**TOOL, "state": {"status": "completed"}}]),
             "$.messages[0].parts[0].state",
             "the field 'output' is missing",
         ),
     ],
 )
-def test_a_wrong_field_is_told_by_its_path(tmp_path: Path, data: bytes, place: str, cause: str):
+def test_an_unreadable_file_is_refused_with_location_and_cause(
+    tmp_path: Path, data: bytes, location: str | None, cause: str
+):
     error = refused(holding(tmp_path, data))
-    assert error.location == place
+    assert error.location == location
     assert error.cause.startswith(cause)
 
 
-def test_a_gigabyte_of_nothing_is_refused_at_its_first_byte(tmp_path: Path):
+def test_lines_of_an_unknown_format_are_refused_with_the_known_formats(tmp_path: Path):
+    error = refused(holding(tmp_path, b'{"a": 1}\n{"b": 2}\n'))
+    for name in ("opencode", "claude-code", "--format NAME"):
+        assert name in error.cause
+
+
+def test_half_a_character_as_javascript_writes_it_is_read(tmp_path: Path):
+    file = holding(tmp_path, rb'{"info": {"id": "\ud83d and more"}, "messages": []}')
+    assert read_transcript(file).info.id == "\ud83d and more"
+
+
+def test_a_requested_format_is_used(tmp_path: Path):
+    error = refused(holding(tmp_path, b'{"info": {"id": "a"}}'), format="opencode")
+    assert error.cause == "the field 'messages' is missing"
+    with pytest.raises(BadInput, match="unknown format 'cobol'"):
+        read_transcript(holding(tmp_path, b"{}"), format="cobol")
+
+
+def test_a_gigabyte_of_zeros_is_refused_at_its_first_byte(tmp_path: Path):
     path = tmp_path / "sparse.json"
     with path.open("wb") as file:
         file.truncate(2**30)
@@ -191,7 +155,7 @@ def test_a_line_over_the_limit_is_refused_with_the_option(tmp_path: Path):
     assert "--max-size" in error.cause
 
 
-def test_the_limit_is_the_callers_to_set(tmp_path: Path):
+def test_the_caller_sets_the_size_limit(tmp_path: Path):
     path = holding(tmp_path, encoded(SMALL))
     size = path.stat().st_size
     assert read_transcript(path, max_bytes=size) == SMALL
@@ -210,7 +174,7 @@ def test_a_device_is_refused():
     assert "device" in refused("/dev/zero").cause
 
 
-def test_control_characters_in_a_name_are_made_harmless(tmp_path: Path):
+def test_control_characters_in_a_name_are_replaced(tmp_path: Path):
     with pytest.raises(BadInput) as caught:
         read_transcript(tmp_path / "a\x1b[31m\n\udcffb")
     assert str(caught.value).isprintable()
@@ -227,22 +191,20 @@ except BadInput as error:
 """
 
 
-def test_a_dash_is_standard_input():
-    assert sent(encoded(SMALL), READ) == "Sharpen the saw"
+def test_a_dash_is_standard_input_with_the_same_limit():
+    assert output_for(encoded(SMALL), READ) == "Fix the login"
+
+    error = output_for(b" " * (3 * 2**20 + 1), READ)
+    assert error.startswith("standard input: line 1 is longer, but the limit is 3MB")
 
 
-def test_standard_input_has_the_same_limit():
-    answer = sent(b" " * (3 * 2**20 + 1), READ)
-    assert answer.startswith("standard input: line 1 is longer, but the limit is 3MB")
-
-
-def test_a_program_without_standard_input_is_told_so(monkeypatch: pytest.MonkeyPatch):
+def test_a_program_without_standard_input_gets_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(BadInput, match="no standard input"):
         read_transcript("-")
 
 
-def test_what_is_written_is_private_and_replaces_what_was_there(tmp_path: Path):
+def test_a_written_file_is_private_and_replaces_the_old_one(tmp_path: Path):
     path = tmp_path / "session.json"
     path.write_text("old")
     path.chmod(0o644)
@@ -260,13 +222,9 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_sizes_are_told_in_units_that_the_command_line_takes():
-    assert [size_text(size) for size in (12, 2**10, 3 * 2**19, 2**30)] == [
-        "12 bytes",
-        "1kB",
-        "1.5MB",
-        "1GB",
-    ]
+def test_sizes_have_units_that_the_command_line_accepts():
+    sizes = {12: "12 bytes", 2**10: "1kB", 3 * 2**19: "1.5MB", 2**30: "1GB"}
+    assert {size: size_text(size) for size in sizes} == sizes
 
 
 # --- below a folder that others can write to -----------------------------------------------
@@ -297,15 +255,15 @@ def test_a_folder_below_another_is_opened_without_following_links(tmp_path: Path
     (tmp_path / "linked").symlink_to(root)
     with open_folder(tmp_path / "linked", ("in",)) as folder:
         assert os.listdir(folder) == ["out"]  # noqa: PTH208 - of an open folder
-    for names in (("in", "out"), ("in", "missing")):
-        with pytest.raises(OSError), open_folder(root, names):  # noqa: PT011 - kinds differ
-            pass
-    with pytest.raises(OSError), open_folder(root, ("in", "out", "new"), make=True):  # noqa: PT011
-        pass
-    assert not (outside / "new").exists()
-    with (
-        open_folder(root, (b"made", b"here"), make=True) as folder,
-        pytest.raises(FileNotFoundError),
+    for names, make in (
+        (("in", "out"), False),
+        (("in", "none"), False),
+        (("in", "out", "x"), True),
     ):
+        with pytest.raises(OSError), open_folder(root, names, make=make):  # noqa: PT011 - kinds vary
+            pass
+    assert not (outside / "x").exists()
+    missing = pytest.raises(FileNotFoundError)
+    with open_folder(root, (b"made", b"here"), make=True) as folder, missing:
         open_regular("file", folder=folder)
     assert (root / "made" / "here").is_dir()

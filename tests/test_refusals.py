@@ -1,4 +1,4 @@
-"""Every row of the tables is its own test; then the windows, the vectors and hostile text."""
+"""Each row of the tables, the stated windows, the recorded vectors and hostile text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,28 +28,24 @@ CODES = (
 )
 
 
-def named(rows: tuple[Refusal, ...]) -> list[Any]:
-    return [pytest.param(row, id=f"{i}-{row.provider}") for i, row in enumerate(rows)]
+def each(rows: tuple[Refusal, ...]) -> pytest.MarkDecorator:
+    names = [f"{number}-{row.provider}" for number, row in enumerate(rows)]
+    return pytest.mark.parametrize("row", rows, ids=names)
 
 
-@pytest.mark.parametrize("row", named(REFUSALS))
-def test_a_refusal_is_recognised_by_its_own_row_and_by_the_function(row: Refusal) -> None:
+@each(REFUSALS)
+def test_a_refusal_is_recognized_unless_its_status_is_429(row: Refusal) -> None:
     assert matches((row,), row.example)
     assert is_context_overflow(row.example)
     assert is_context_overflow(row.example, status=400)
+    assert not is_context_overflow(row.example, status=429)
+    lines = row.example.replace(" ", "\n    ")
+    assert is_context_overflow(f"APICallError:\n  {lines}\n")
 
 
-@pytest.mark.parametrize("row", named(REFUSALS))
-def test_a_refusal_is_recognised_inside_a_wrapped_and_indented_log(row: Refusal) -> None:
-    wrapped = row.example.replace(" ", "\n    ")
-    assert is_context_overflow(f"APICallError:\n  {wrapped}\n")
-
-
-@pytest.mark.parametrize("row", named(THROTTLES))
+@each(THROTTLES)
 @pytest.mark.parametrize("status", [None, 400, 413, 429])
-def test_a_throttle_is_never_an_overflow_whatever_its_status(
-    row: Refusal, status: int | None
-) -> None:
+def test_a_throttle_is_never_an_overflow(row: Refusal, status: int | None) -> None:
     assert matches((row,), row.example)
     assert not is_context_overflow(row.example, status=status)
     assert stated_window(row.example) is None
@@ -73,11 +69,6 @@ def test_other_errors_are_not_overflows(message: str) -> None:
     assert stated_window(message) is None
 
 
-@pytest.mark.parametrize("row", named(REFUSALS))
-def test_status_429_is_never_an_overflow(row: Refusal) -> None:
-    assert not is_context_overflow(row.example, status=429)
-
-
 def test_status_413_is_an_overflow_without_any_text() -> None:
     assert is_context_overflow("", status=413)
     assert not is_context_overflow("", status=400)
@@ -90,77 +81,41 @@ def test_a_code_decides_without_any_text(code: str) -> None:
     assert not is_context_overflow("", code=code, status=429)
 
 
-def test_a_throttle_code_outweighs_status_413() -> None:
+def test_a_throttle_code_takes_precedence_over_status_413() -> None:
     assert not is_context_overflow("Request too large", status=413, code="rate_limit_exceeded")
 
 
-def test_a_rate_limit_header_beside_a_refusal_does_not_hide_it() -> None:
+def test_a_rate_limit_header_beside_a_refusal_is_ignored() -> None:
     assert is_context_overflow(
         "prompt is too long: 214676 tokens > 200000 maximum "
         "headers={'anthropic-ratelimit-tokens-limit': '80000'} see docs/api/rate-limits"
     )
 
 
-@pytest.mark.parametrize(
-    ("message", "limit"),
-    [
-        pytest.param("prompt is too long: 214676 tokens > 200000 maximum", 200_000),
-        pytest.param(
-            "Prompt has 5,958,968 tokens, but the configured context size is 256,000 tokens",
-            256_000,
-        ),
-        pytest.param(
-            "This model's maximum context length is 128000 tokens. However, your messages resulted "
-            "in 130005 tokens.",
-            128_000,
-        ),
-        pytest.param(
-            "request (4031 tokens) exceeds the available context size (2048 tokens)", 2_048
-        ),
-        pytest.param(
-            "the request exceeds the available context size. try increasing the context size or "
-            'enable context shift","type":"exceed_context_size_error","n_prompt_tokens":1407,'
-            '"n_ctx":256}}',
-            256,
-        ),
-        pytest.param(
-            '{\\"type\\": \\"exceed_context_size_error\\", \\"n_prompt_tokens\\": 14429, '
-            '\\"n_ctx\\": 8192}',
-            8_192,
-        ),
-        # Reserved output counts: the provider adds it before it refuses.
-        pytest.param(
-            "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
-            200_000,
-        ),
-        pytest.param(
-            "'max_tokens' is too large: 8192. This model's maximum context length is 65536 tokens "
-            "and your request has 57879 input tokens",
-            65_536,
-        ),
-        pytest.param(
-            "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 3474 `inputs` tokens "
-            "and 60 `max_new_tokens`",
-            2_048,
-        ),
-        pytest.param(
-            "too many tokens: size limit exceeded by 19296 tokens. Try using shorter "
-            "or fewer inputs. The limit for this model is 132000 tokens.",
-            132_000,
-        ),
-        pytest.param("The prompt is too long: 40177, model maximum context length: 32767", 32_767),
-        pytest.param("Range of input length should be [1, 204800]", 204_800),
-        pytest.param(
-            "The input token count exceeds the maximum number of tokens allowed (1048576).",
-            1_048_576,
-        ),
-        pytest.param(
-            "input token count (1200000) exceeds the maximum number of tokens allowed",
-            None,
-        ),
-    ],
-)
-def test_the_window_is_read_where_the_message_states_it(message: str, limit: int | None) -> None:
+WINDOWS = {
+    "prompt is too long: 214676 tokens > 200000 maximum": 200_000,
+    "Prompt has 5,958,968 tokens, but the configured context size is 256,000 tokens": 256_000,
+    "context length is 128000 tokens. However, your messages resulted in 130005 tokens.": 128_000,
+    "request (4031 tokens) exceeds the available context size (2048 tokens)": 2_048,
+    'request exceeds the available context size. enable context shift","type":'
+    '"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}': 256,
+    r"\"type\": \"exceed_context_size_error\", \"n_prompt_tokens\": 14429, \"n_ctx\": 8192}": 8_192,
+    # The reserved output counts, as the provider adds it before it refuses.
+    "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000": 200_000,
+    "'max_tokens' is too large: 8192. This model's maximum context length is 65536 tokens "
+    "and your request has 57879 input tokens": 65_536,
+    "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 3474 `inputs` tokens and 60": 2_048,
+    "too many tokens: size limit exceeded by 19296 tokens. Try using shorter "
+    "or fewer inputs. The limit for this model is 132000 tokens.": 132_000,
+    "The prompt is too long: 40177, model maximum context length: 32767": 32_767,
+    "Range of input length should be [1, 204800]": 204_800,
+    "The input token count exceeds the maximum number of tokens allowed (1048576).": 1_048_576,
+    "input token count (1200000) exceeds the maximum number of tokens allowed": None,
+}
+
+
+@pytest.mark.parametrize(("message", "limit"), WINDOWS.items())
+def test_a_stated_window_is_read_from_the_message(message: str, limit: int | None) -> None:
     assert stated_window(message) == limit
 
 
@@ -179,14 +134,14 @@ def test_a_refusal_without_a_window_states_none(message: str) -> None:
     assert stated_window(message) is None
 
 
-@pytest.mark.parametrize("row", named(REFUSALS))
-def test_a_stated_window_is_a_number_of_the_message(row: Refusal) -> None:
+@each(REFUSALS)
+def test_a_stated_window_is_a_number_of_the_example(row: Refusal) -> None:
     limit = stated_window(row.example)
     assert (limit is not None) == ("<limit>" in row.pattern)
     assert limit is None or str(limit) in row.example.replace(",", "")
 
 
-def test_only_the_head_of_a_message_is_read() -> None:
+def test_only_the_start_of_a_message_is_read() -> None:
     assert is_context_overflow("prompt is too long" + "x" * READ_CHARS)
     assert not is_context_overflow("x" * READ_CHARS + " prompt is too long")
 
@@ -215,15 +170,15 @@ def test_no_mixture_of_real_messages_raises(messages: list[str]) -> None:
     stated_window(text)
 
 
-def test_the_recorded_answers_are_given_exactly(vectors: Callable[[str], Any]) -> None:
+def test_the_recorded_results_are_reproduced(vectors: Callable[[str], Any]) -> None:
     recorded = vectors("is_context_overflow")
     assert recorded
     for case in recorded:
         assert is_context_overflow(case["message"]) is case["overflow"], case["message"]
 
 
-class Refused(Exception):
-    """As the official clients raise it."""
+class APIError(Exception):
+    """An error in the form of the official clients."""
 
     def __init__(self, text: str, status_code: int = 400, code: str | None = None) -> None:
         super().__init__(text)
@@ -238,24 +193,19 @@ def wrapped(error: Exception) -> Exception:
     return outer
 
 
-def test_errors_are_recognised_however_deep_they_are_wrapped() -> None:
-    refused = Refused("prompt is too long: 212032 tokens > 200000 maximum")
-    grouped = ExceptionGroup("two", [ValueError("other"), wrapped(refused)])
-    for error in (
-        refused,
-        wrapped(refused),
-        grouped,
-        Refused("too much", code=CODES[0]),
-    ):
+def test_errors_are_recognized_at_any_depth() -> None:
+    text = "prompt is too long: 212032 tokens > 200000 maximum"
+    refusal = APIError(text)
+    group = ExceptionGroup("two", [ValueError("other"), wrapped(refusal)])
+    for error in (refusal, wrapped(refusal), group, APIError("too much", code=CODES[0])):
         assert is_context_overflow(error)
-    assert stated_window(grouped) == 200_000
-    assert not is_context_overflow(Refused("prompt is too long: 3 tokens > 2 maximum", 429))
+    assert stated_window(group) == 200_000
+    assert not is_context_overflow(APIError("prompt is too long: 3 tokens > 2 maximum", 429))
     assert not is_context_overflow(wrapped(ValueError("other")))
     request = httpx.Request("POST", "http://127.0.0.1/v1")
-    text = "prompt is too long: 212032 tokens > 200000 maximum"
     with pytest.raises(httpx.HTTPStatusError) as raised:
         httpx.Response(400, request=request, text=text).raise_for_status()
     assert is_context_overflow(raised.value)
-    named = type("ContextOverflowError", (ValueError,), {})
-    assert is_context_overflow(wrapped(type("OpenAIsOwn", (named,), {})("in words of its own")))
+    base = type("ContextOverflowError", (ValueError,), {})
+    assert is_context_overflow(wrapped(type("OpenAIsOwn", (base,), {})("another text")))
     assert stated_window(ValueError("other")) is None

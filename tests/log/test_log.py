@@ -1,13 +1,12 @@
-"""The log: what is derived from messages as they come, and marks beside them."""
+"""The log: data derived from its messages, and marks beside them."""
 
 from typing import Any
 
 import pytest
-from hypothesis import given
 from msgspec.structs import replace
 
 from foldmark.compaction.fold import session_fold, tokens_used
-from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
+from foldmark.compaction.pivot import append_pivot
 from foldmark.log.log import Log, handle, ordinal_of, part_text
 from foldmark.log.marks import marked_messages
 from foldmark.log.tool_targets import Span, target
@@ -26,9 +25,10 @@ from foldmark.model.messages import (
 from foldmark.model.prompt_messages import ToolMessage
 from foldmark.policy import FOLDMARK, OPENCODE, Policy
 from foldmark.tokens.counters import by_classes
-from tests.support.session_strategies import sessions
 
 ENDED = Time(start=1, end=2)
+NOT_HANDLES = ("h\u0661", "", "h", "7", "7f3", "hx", "handle", "h-1", "h_1", "h1_0", "h 1", "h1.0")
+PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n"
 
 
 def user(text: str = "Fix it", number: int = 0) -> Message:
@@ -47,16 +47,15 @@ def done(text: str = "out", time: Time = ENDED) -> Completed:
 def test_a_handle_leads_back_to_its_part() -> None:
     log = Log(by_classes, [user(), Message(info=UserInfo(id="e"), parts=()), call(done())])
     for ordinal in range(3):
-        found = log.part_at(ordinal)
-        assert found is not None
-        entry, offset = found
-        assert entry.ordinal + offset == ordinal
+        position = log.part_at(ordinal)
+        assert position is not None
+        assert position[0].ordinal + position[1] == ordinal
         assert ordinal_of(handle(ordinal)) == ordinal
     assert log.part_at(3) is log.part_at(-1) is None
 
 
-@pytest.mark.parametrize("name", ["h\u0661", "", "h", "7f3", "hxyz", "h-1", "h_1", "h 1", "h1.0"])
-def test_what_is_no_handle_is_told_apart(name: str) -> None:
+@pytest.mark.parametrize("name", NOT_HANDLES)
+def test_other_names_are_not_handles(name: str) -> None:
     assert ordinal_of(name) is None
 
 
@@ -69,51 +68,41 @@ def test_messages_may_repeat_their_ids() -> None:
     assert list(log.marks) == [3]
 
 
-@given(sessions())
-def test_a_view_of_a_log_that_grows_is_the_view_of_the_whole(messages: list[Message]) -> None:
-    growing = Log(by_classes)
-    viewer = Viewer(growing, FOLDMARK)
-    for message in messages:
-        growing.append(message)
-        viewer.view()
-    assert viewer.view() == Viewer(Log(by_classes, messages), FOLDMARK).view()
+def test_imported_marks_are_marks_and_can_be_removed() -> None:
+    def time() -> object:
+        part = marked_messages(log)[1].parts[1]
+        assert isinstance(part, ToolPart)
+        return part.state.time
 
-
-def test_marks_of_a_file_are_marks_and_can_be_taken_back() -> None:
     log = Log(by_classes, [user(), call(done(time=replace(ENDED, compacted=9)))])
     (ordinal,) = log.calls
     assert log.marks == {ordinal: 9}
     assert marked_messages(log)[1] is log.entries[1].message
     log.unmark([ordinal])
-    part = marked_messages(log)[1].parts[1]
-    assert isinstance(part, ToolPart)
-    assert part.state.time
-    assert not part.state.time.compacted
+    assert time() == ENDED
     log.mark([ordinal], at=11)
-    part = marked_messages(log)[1].parts[1]
-    assert isinstance(part, ToolPart)
-    assert part.state.time == replace(ENDED, compacted=11)
+    assert time() == replace(ENDED, compacted=11)
 
 
-def test_marking_what_is_not_there_does_nothing() -> None:
+def test_marking_unknown_ordinals_does_nothing() -> None:
     log = Log(by_classes, [user()])
     log.mark([0, 5, -1], at=1)
     log.unmark([0, 5])
     assert not log.marks
 
 
-def test_requests_are_answered_by_a_finished_answer_and_by_nothing_else() -> None:
+def test_requests_are_answered_by_a_finished_reply_only() -> None:
     requests = Requests()
     requests.add_message(0, 0, user("Fix it"))
-    asked = requests.all[0]
+    request = requests.all[0]
     for finish in ("tool-calls", "length"):
         requests.add_message(1, 1, call(done(), finish=finish))
-        assert not requests.is_answered(asked, 9)
+        assert not requests.is_answered(request, 9)
     requests.add_message(2, 2, call(done(), finish="stop", error={"name": "APIError"}))
-    assert not requests.is_answered(asked, 9)
+    assert not requests.is_answered(request, 9)
     requests.add_message(3, 3, call(done(), finish="stop"))
-    assert requests.is_answered(asked, 9)
-    assert not requests.is_answered(asked, 3)
+    assert requests.is_answered(request, 9)
+    assert not requests.is_answered(request, 3)
 
 
 def test_standing_instructions_are_found_line_by_line() -> None:
@@ -123,7 +112,7 @@ def test_standing_instructions_are_found_line_by_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "act", "files", "label"),
+    ("tool", "arguments", "access", "files", "label"),
     [
         ("read", {"filePath": "a.py"}, "read", ("a.py",), "a.py"),
         ("Read", {"file_path": "a.py"}, "read", ("a.py",), "a.py"),
@@ -133,37 +122,30 @@ def test_standing_instructions_are_found_line_by_line() -> None:
         ("odd", {"n": 5, "what": "thing"}, "other", (), "thing"),
         ("odd", {"n": 5}, "other", (), ""),
         ("bash", {"command": "echo\x1b[31m\nred " + "x" * 200}, "other", (), None),
-        (
-            "apply_patch",
-            {"patchText": "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n"},
-            "write",
-            ("a.py", "b.py"),
-            "a.py, b.py",
-        ),
+        ("apply_patch", {"patchText": PATCH}, "write", ("a.py", "b.py"), "a.py, b.py"),
     ],
 )
-def test_what_a_call_is_about_is_told_by_its_arguments(
-    tool: str, arguments: dict[str, Any], act: str, files: tuple[str, ...], label: str | None
+def test_the_target_of_a_call_is_found_in_its_arguments(
+    tool: str, arguments: dict[str, Any], access: str, files: tuple[str, ...], label: str | None
 ) -> None:
-    found = target(tool, arguments)
-    assert (found.access, found.files) == (act, files)
-    assert found.label.isprintable()
-    assert len(found.label) <= 80
-    assert label is None or found.label == label
+    result = target(tool, arguments)
+    assert (result.access, result.files) == (access, files)
+    assert result.label.isprintable()
+    assert len(result.label) <= 80
+    assert label is None or result.label == label
 
 
-def test_a_span_covers_what_lies_within_it() -> None:
+def test_a_span_covers_the_lines_within_it() -> None:
     assert Span().covers(Span(first=10, last=20))
     assert Span(first=5, last=30).covers(Span(first=10, last=20))
     assert not Span(first=5, last=15).covers(Span(first=10, last=20))
     assert not Span(first=5, last=15).covers(Span())
-    assert target("read", {"filePath": "a", "offset": 10, "limit": 20}).span == Span(
-        first=10, last=30
-    )
+    lines = target("read", {"filePath": "a", "offset": 10, "limit": 20}).span
+    assert lines == Span(first=10, last=30)
     assert target("read", {"filePath": "a", "offset": float("nan")}).span == Span()
 
 
-def test_a_handle_recalls_what_is_hidden() -> None:
+def test_a_handle_recalls_hidden_content() -> None:
     log = Log(by_classes, [user("Fix it"), call(done("the whole output"))])
     name = handle(next(iter(log.calls)))
     log.mark(list(log.calls)[:1], at=1)
@@ -174,14 +156,14 @@ def test_a_handle_recalls_what_is_hidden() -> None:
     assert log.part_at(ordinal_of("hff") or 0) is ordinal_of("nonsense") is None
 
 
-def test_a_mark_has_a_time_or_it_would_be_lost_in_a_file() -> None:
+def test_a_mark_needs_a_time_to_be_exported() -> None:
     log = Log(by_classes, [user(), call(done())])
     with pytest.raises(ValueError, match="milliseconds"):
         log.mark(list(log.calls)[:1], at=0)
 
 
 @pytest.mark.parametrize("policy", [FOLDMARK, OPENCODE], ids=lambda policy: policy.name)
-def test_a_tail_is_found_again_though_ids_repeat(policy: Policy) -> None:
+def test_a_tail_is_found_even_if_ids_repeat(policy: Policy) -> None:
     turns = [
         replace(message, info=replace(message.info, id="REDACTED"))
         for number in range(12)
@@ -191,26 +173,22 @@ def test_a_tail_is_found_again_though_ids_repeat(policy: Policy) -> None:
     viewer = Viewer(log, policy)
     fold = session_fold(viewer, 20_000)
     assert fold.start
-    log.append(marker_message(MessageIds(session="s", message="m", part="p", at=1), auto=True,
-                              tail_start=fold.tail_start))  # fmt: skip
-    log.append(
-        summary_message(MessageIds(session="s", message="n", part="q", at=2), "Done.", marker="m")
-    )
-    kept = [place for place in viewer.view().indexes if place < len(turns)]
-    assert kept == list(range(fold.start, len(turns)))
+    append_pivot(log, "Done.", tail_start=fold.tail_start)
+    tail = [index for index in viewer.view().indexes if index < len(turns)]
+    assert tail == list(range(fold.start, len(turns)))
 
 
-def test_results_of_the_measured_answer_count_as_what_followed_it() -> None:
-    asked = Tokens(input=50_000, output=10)
-    answer = call(done("word " * 20_000), finish="tool-calls", tokens=asked)
+def test_results_of_the_measured_reply_are_added_to_its_usage() -> None:
+    measured = Tokens(input=50_000, output=10)
+    answer = call(done("word " * 20_000), finish="tool-calls", tokens=measured)
     viewer = Viewer(Log(by_classes, [user(), answer]), FOLDMARK)
     assert tokens_used(viewer) >= 50_010 + by_classes("word " * 20_000)
 
 
-def test_call_ids_are_unique_even_if_they_look_like_renamed_ones() -> None:
+def test_call_ids_are_unique_even_if_one_looks_renamed() -> None:
     names = ("c1_h3", "c1", "c1", "c1")
     parts = tuple(ToolPart(tool="read", call_id=name, state=done()) for name in names)
     message = Message(info=AssistantInfo(id="a"), parts=(TextPart(text="ok"), *parts))
-    shown = Viewer(Log(by_classes, [user(), message]), FOLDMARK).view().messages[-1]
-    assert isinstance(shown, ToolMessage)
-    assert len({result.tool_call_id for result in shown.content}) == 4
+    results = Viewer(Log(by_classes, [user(), message]), FOLDMARK).view().messages[-1]
+    assert isinstance(results, ToolMessage)
+    assert len({result.tool_call_id for result in results.content}) == 4

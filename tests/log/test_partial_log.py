@@ -1,4 +1,4 @@
-"""A log that begins in the middle, and one with places left out, show what the whole one shows."""
+"""A log that starts in the middle or skips messages has the same view as the whole log."""
 
 import pytest
 from hypothesis import given
@@ -8,19 +8,12 @@ from foldmark.analysis.plan import session_plan
 from foldmark.compaction.fold import tokens_used
 from foldmark.log.log import Log, LogCheckpoint
 from foldmark.log.view import View, Viewer, view_start
-from foldmark.model.messages import (
-    AssistantInfo,
-    Completed,
-    Message,
-    Pending,
-    TextPart,
-    ToolPart,
-    UserInfo,
-)
+from foldmark.model.messages import Completed, Message, Pending
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, OPENCODE, PRESETS, Policy
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.tokens.limits import Limit
+from tests.support.messages import call, reply, user
 from tests.support.session_strategies import sessions
 from tests.support.stored_sessions import without_pivots
 
@@ -28,10 +21,10 @@ LIMIT = Limit(context=20_000, output=1_000)
 policies = st.sampled_from(list(PRESETS.values()))
 
 
-def second_half(whole: Log, policy: Policy, settled: int) -> Log:
-    """The same log as a store would load it: from where its view begins."""
+def second_half(whole: Log, policy: Policy, changed: int) -> Log:
+    """The same log as a store loads it, from the start of its view."""
     start = view_start(whole, policy.view)
-    past = LogCheckpoint(
+    checkpoint = LogCheckpoint(
         index=start,
         ordinal=whole.ordinal_at(start),
         memory=whole.requests.memory(start),
@@ -39,16 +32,16 @@ def second_half(whole: Log, policy: Policy, settled: int) -> Log:
         undone=frozenset(whole.undone),
         marks=whole.marks,
     )
-    half = Log(whole.count, checkpoint=past)
+    half = Log(whole.count, checkpoint=checkpoint)
     for entry in whole.entries.values():
         if entry.index >= start:
             half.append(entry.message, entry.sizes)
-    half.forget_measured(max(settled, half.pivot.summary if half.pivot else 0))
+    half.forget_measured(max(changed, half.pivot.summary if half.pivot else 0))
     return half
 
 
-def told_plan(viewer: Viewer) -> tuple[object, ...]:
-    """A plan as it can be compared."""
+def plan_of(viewer: Viewer) -> tuple[object, ...]:
+    """The plan of a view in a form that can be compared."""
     plan = session_plan(viewer, LIMIT)
     fold = plan.fold
     assert fold is not None
@@ -64,47 +57,42 @@ def bytes_of(view: View) -> tuple[bytes, tuple[int, ...], int]:
 
 
 @given(sessions(), policies, st.integers(0, 2))
-def test_the_second_half_shows_what_the_whole_shows(
+def test_the_second_half_has_the_view_of_the_whole(
     messages: list[Message], policy: Policy, undone: int
 ) -> None:
     whole = Log(counter(policy.estimate), messages)
-    changed = whole.pivots[-undone:] if undone else []
+    has_changed = bool(undone and whole.pivots)
     whole = without_pivots(whole, undone)
-    half = second_half(whole, policy, settled=len(whole) if changed else 0)
+    half = second_half(whole, policy, changed=len(whole) if has_changed else 0)
     viewers = [Viewer(log, policy, usable=18_000) for log in (whole, half)]
     assert bytes_of(viewers[0].view()) == bytes_of(viewers[1].view())
-    assert told_plan(viewers[0]) == told_plan(viewers[1])
+    assert plan_of(viewers[0]) == plan_of(viewers[1])
     ordinals = session_plan(viewers[0], LIMIT).prune.ordinals
     for log in (whole, half):
         log.mark(ordinals, at=7)
-        log.append(Message(info=UserInfo(id="more"), parts=(TextPart(text="Always go on."),)))
+        log.append(user("Always go on.", name="more"))
     assert bytes_of(viewers[0].view()) == bytes_of(viewers[1].view())
     assert len(whole) == len(half)
     assert whole.parts == half.parts
 
 
 @given(sessions(), policies)
-def test_a_pivot_taken_back_leaves_no_trace(messages: list[Message], policy: Policy) -> None:
-    """Marker and summary of a pivot that was taken back are shown under no policy."""
+def test_an_undone_pivot_is_not_shown(messages: list[Message], policy: Policy) -> None:
     log = Log(counter(policy.estimate), messages)
     pivot = log.pivot
     if pivot is None:
         return
-    places = Viewer(without_pivots(log), policy).view().indexes
-    assert pivot.marker not in places
-    assert pivot.summary not in places
+    indexes = Viewer(without_pivots(log), policy).view().indexes
+    assert not {pivot.marker, pivot.summary} & set(indexes)
 
 
 def asked(number: int, text: str = "Go on") -> Message:
-    return Message(info=UserInfo(id=f"ask_{number}"), parts=(TextPart(text=text),))
+    return user(text, name=f"ask_{number}")
 
 
 def called(number: int, *states: Pending | Completed) -> Message:
-    parts = [
-        ToolPart(tool="read", call_id=f"call_{number}_{place}", state=state)
-        for place, state in enumerate(states)
-    ]
-    return Message(info=AssistantInfo(id=f"did_{number}", finish="tool-calls"), parts=tuple(parts))
+    calls = (call(state, f"call_{number}_{offset}") for offset, state in enumerate(states))
+    return reply(*calls, name=f"did_{number}", finish="tool-calls")
 
 
 def read(name: str, output: str = "") -> Completed:
@@ -112,22 +100,21 @@ def read(name: str, output: str = "") -> Completed:
 
 
 @pytest.mark.parametrize("policy", [FOLDMARK, OPENCODE])
-def test_places_left_out_are_not_shown_and_handles_stay(policy: Policy) -> None:
+def test_skipped_messages_are_not_shown_and_handles_stay(policy: Policy) -> None:
     log = Log(by_classes, [asked(0), called(1, read("a.py"), read("b.py"))])
     log.skip(7, 20)
     log.append(called(7, read("c.py", "the third")))
     log.append(asked(8))
     assert Viewer(log, policy).view().indexes == (0, 1, 7, 8)
-    places = (1, 2, 3, 0x13, 0x14, 0x15)
-    assert [ordinal for ordinal in places if log.part_at(ordinal)] == [1, 2, 0x14, 0x15]
+    ordinals = (1, 2, 3, 0x13, 0x14, 0x15)
+    assert [ordinal for ordinal in ordinals if log.part_at(ordinal)] == [1, 2, 0x14, 0x15]
     assert log.part_at(0x14) == (log.entries[7], 0)
     assert (log.ordinal_at(4), log.ordinal_at(8), log.ordinal_at(9)) == (20, 21, 22)
     with pytest.raises(ValueError, match="before the end"):
         log.skip(3, 30)
 
 
-def test_a_result_may_come_after_a_newer_message() -> None:
-    """As if it had been there from the start: plans, sizes and the view are the same."""
+def test_a_late_result_gives_the_same_plan_and_view() -> None:
     early, late = called(1, Pending(input={}), read("a.py")), asked(2, "Never mind")
     done = called(1, read("b.py", "b\n" * 30_000), read("a.py"))
     after = [late, called(3, read("a.py")), asked(4), asked(5)]
@@ -138,7 +125,7 @@ def test_a_result_may_come_after_a_newer_message() -> None:
     fresh = Log(by_classes, [asked(0), done, *after])
     other = Viewer(fresh, FOLDMARK, usable=18_000)
     assert bytes_of(viewer.view()) == bytes_of(other.view())
-    assert told_plan(viewer) == told_plan(other)
+    assert plan_of(viewer) == plan_of(other)
     assert list(log.calls) == list(fresh.calls)
     with pytest.raises(ValueError, match="already"):
         log.record_result(1, done)
@@ -146,7 +133,7 @@ def test_a_result_may_come_after_a_newer_message() -> None:
         log.record_result(0, asked(0))
 
 
-def test_what_was_measured_before_a_change_tells_nothing_after_it() -> None:
+def test_usage_measured_before_a_change_is_discarded() -> None:
     log = Log(by_classes, [asked(0), called(1, read("a.py"))])
     viewer = Viewer(log, FOLDMARK)
     log.measured = 1

@@ -1,4 +1,4 @@
-"""Files that shell commands read or write, where that is plain to see."""
+"""The files that simple shell commands read or write."""
 
 import pytest
 
@@ -9,33 +9,33 @@ from foldmark.log.tool_targets import Span
 @pytest.mark.parametrize(
     ("command", "file", "span"),
     [
-        ("cat mill/wheel.py", "mill/wheel.py", Span()),
-        ("cat -n 'mill/wheel.py'", "mill/wheel.py", Span()),
-        ("cd /mill && sed -n '10,200p' wheel.py", "wheel.py", Span(first=10, last=200)),
-        ("nl -ba wheel.py | sed -n '1,80p'", "wheel.py", Span(first=1, last=80)),
-        ("head -n 50 wheel.py", "wheel.py", Span()),
-        ("tail -20 wheel.log 2>/dev/null", "wheel.log", Span()),
+        ("cat src/app.py", "src/app.py", Span()),
+        ("cat -n 'src/app.py'", "src/app.py", Span()),
+        ("cd /work && sed -n '10,200p' app.py", "app.py", Span(first=10, last=200)),
+        ("nl -ba app.py | sed -n '1,80p'", "app.py", Span(first=1, last=80)),
+        ("head -n 50 app.py", "app.py", Span()),
+        ("tail -20 app.log 2>/dev/null", "app.log", Span()),
     ],
 )
-def test_a_plain_command_reads_a_file(command: str, file: str, span: Span) -> None:
-    found = shell_target(command)
-    assert found is not None
-    assert (found.access, found.files, found.span) == ("read", (file,), span)
+def test_a_simple_command_reads_a_file(command: str, file: str, span: Span) -> None:
+    target = shell_target(command)
+    assert target is not None
+    assert (target.access, target.files, target.span) == ("read", (file,), span)
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "cat > mill/wheel.py <<'EOF'\nprint(1)\nEOF",
-        "cat <<EOF > mill/wheel.py\nprint(1)\nEOF\npython mill/wheel.py",
-        "tee mill/wheel.py << 'END'\nx\nEND",
-        "sed -i 's/a/b/' mill/wheel.py",
+        "cat > src/app.py <<'EOF'\nprint(1)\nEOF",
+        "cat <<EOF > src/app.py\nprint(1)\nEOF\npython src/app.py",
+        "tee src/app.py << 'END'\nx\nEND",
+        "sed -i 's/a/b/' src/app.py",
     ],
 )
-def test_a_plain_command_writes_a_file(command: str) -> None:
-    found = shell_target(command)
-    assert found is not None
-    assert (found.access, found.files) == ("write", ("mill/wheel.py",))
+def test_a_simple_command_writes_a_file(command: str) -> None:
+    target = shell_target(command)
+    assert target is not None
+    assert (target.access, target.files) == ("write", ("src/app.py",))
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_a_plain_command_writes_a_file(command: str) -> None:
         "cat one.py two.py",
         "cat *.py",
         "cat $FILE",
-        "cat wheel.py | grep turn",
-        "cat wheel.py && make",
-        "cat wheel.py > copy.py",
-        "grep -n turn wheel.py",
-        "sed 's/a/b/' wheel.py",
+        "cat app.py | grep def",
+        "cat app.py && make",
+        "cat app.py > copy.py",
+        "grep -n def app.py",
+        "sed 's/a/b/' app.py",
         "cat " + "x" * 1_000,
     ],
 )
-def test_what_is_not_plain_stays_a_command(command: str) -> None:
+def test_other_commands_have_no_file(command: str) -> None:
     assert shell_target(command) is None
 
 
 @pytest.mark.parametrize("piece", [" -a", " | head", "sed -n '1,2p' ", "cat -", " 1"])
-def test_a_hostile_command_comes_to_an_end(piece: str) -> None:
+def test_a_hostile_command_is_parsed_quickly(piece: str) -> None:
     assert shell_target("cat" + piece * 2_000 + "!;") is None
     assert shell_target("cat" + piece * 25 + "!;") is None

@@ -1,4 +1,4 @@
-"""How tokens are counted."""
+"""Token counters, and the sizes of parts."""
 
 import base64
 from hashlib import sha512
@@ -22,6 +22,7 @@ def test_halves_are_rounded_up_as_javascript_does() -> None:
 def test_length_is_counted_in_utf16_units() -> None:
     assert utf16_length("a😀日") == 4
     assert round4("😀" * 4) == 2
+    assert ceil4("é" * 4) == 1
     assert utf16_length("\ud800") == 1
 
 
@@ -41,7 +42,7 @@ def test_each_class_of_text_has_its_own_density(text: str, per_token: tuple[floa
     assert per_token[0] <= len(text) / by_classes(text) <= per_token[1]
 
 
-def test_a_long_text_is_judged_by_samples_and_close_to_its_whole() -> None:
+def test_a_long_text_is_estimated_from_samples() -> None:
     block = "error: cannot open file 'x.py' (code 17)\n" + "all is well and fine here\n" * 3
     short, long = block * 20, block * 20_000
     assert by_classes(long) / by_classes(short) == pytest.approx(1000, rel=0.1)
@@ -53,7 +54,7 @@ def test_no_text_breaks_a_counter(text: str) -> None:
         assert 0 <= count(text) <= 2 * len(text) + 1
 
 
-def test_an_image_costs_its_tiles_and_not_its_base64() -> None:
+def test_an_image_has_the_tokens_of_its_tiles_and_not_of_its_base64() -> None:
     header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (64).to_bytes(4, "big") * 2
     url = "data:image/png;base64," + base64.b64encode(header + bytes(3_000_000)).decode()
     part = FilePart(mime="image/png", url=url)
@@ -62,11 +63,11 @@ def test_an_image_costs_its_tiles_and_not_its_base64() -> None:
     assert part_size(ToolPart(tool="shot", state=state), by_classes).body < 1_000
 
 
-def test_what_is_ignored_costs_nothing() -> None:
+def test_ignored_text_has_no_tokens() -> None:
     assert part_size(TextPart(text="hello", ignored=True), by_classes).fixed == 0
 
 
-def test_a_correction_beyond_reason_is_none() -> None:
+def test_an_implausible_correction_is_ignored() -> None:
     assert correction(120, 100) == pytest.approx(1.2)
     assert correction(80, 100) == correction(11, 49_198) == correction(10_000, 100) == 1.0
     assert correction(0, 100) == correction(100, 0) == 1.0
@@ -77,7 +78,7 @@ def test_an_unknown_counter_is_an_error_that_names_the_known_ones() -> None:
         counter("magic")
 
 
-def test_tiktoken_counts_exactly_with_a_vocabulary_of_ones_own(
+def test_tiktoken_counts_exactly_with_any_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiktoken = pytest.importorskip("tiktoken")

@@ -1,11 +1,11 @@
-"""How much of a window is usable and when it is too full, by each preset (spec 000, 002, 004)."""
+"""The usable tokens of a window and its overflow, under each preset (spec 000, 002, 004)."""
 
 import pytest
 
 from foldmark.compaction.fold import tokens_used
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
-from foldmark.model.messages import AssistantInfo, Cache, Message, TextPart, Tokens, UserInfo
+from foldmark.model.messages import Cache, Tokens
 from foldmark.policy import (
     CODELET,
     CODELET_USABLE,
@@ -17,65 +17,41 @@ from foldmark.policy import (
     Policy,
     preset,
 )
-from foldmark.tokens.budget import (
-    exceeds,
-    is_overflow,
-    pressure,
-    usable,
-    used,
-)
+from foldmark.tokens.budget import exceeds, is_overflow, pressure, usable, used
 from foldmark.tokens.counters import counter
 from foldmark.tokens.limits import Limit
+from tests.support.messages import reply, said, user
 
 CLAUDE = Limit(context=200_000, output=8_192)
 GPT_4 = Limit(context=128_000, output=4_096)
-TALKER = Limit(context=200_000, output=64_000)
+HIGH_OUTPUT = Limit(context=200_000, output=64_000)
 WITH_INPUT = Limit(context=400_000, output=128_000, input=272_000)
-SILENT = Limit(context=200_000, output=0)
+NO_OUTPUT = Limit(context=200_000, output=0)
 UNLIMITED = Limit(context=0, output=8_192)
+EACH_PRESET = pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
 
 
-def measured(sent: int, answered: int = 0, *, read: int = 0, write: int = 0) -> Tokens:
-    return Tokens(input=sent, output=answered, reasoning=0, cache=Cache(read=read, write=write))
+def measured(sent: int, received: int = 0, *, read: int = 0, write: int = 0) -> Tokens:
+    return Tokens(input=sent, output=received, reasoning=0, cache=Cache(read=read, write=write))
 
 
 # --- the table of presets -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("opencode-2025", 321),
-        ("opencode-buffer", 4_321),
-        ("opencode", 4_321),
-        ("codelet", 321),
-        ("codelet-usable", 321),
-        ("foldmark", 4_321),
-    ],
-)
-def test_each_preset_counts_its_own_figures_and_never_reasoning(name: str, count: int) -> None:
-    rules = preset(name).window
+SINCE_2026 = {"opencode-buffer", "opencode", "foldmark"}
+
+
+@EACH_PRESET
+def test_each_preset_counts_its_own_figures_and_never_reasoning(policy: Policy) -> None:
     tokens = Tokens(input=1, output=20, reasoning=50_000, cache=Cache(read=300, write=4_000))
-    assert used(tokens, rules) == count
+    assert used(tokens, policy.window) == (4_321 if policy.name in SINCE_2026 else 321)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("opencode-2025", 12),
-        ("opencode-buffer", 999),
-        ("opencode", 999),
-        ("codelet", 12),
-        ("codelet-usable", 12),
-        ("foldmark", 999),
-    ],
-)
-def test_a_reported_total_is_preferred_by_some_presets_unless_it_is_zero(
-    name: str, count: int
-) -> None:
-    rules = preset(name).window
-    assert used(Tokens(input=10, output=2, total=999), rules) == count
-    assert used(Tokens(input=10, output=2, total=0), rules) == 12
+@EACH_PRESET
+def test_a_reported_total_is_preferred_by_some_presets_unless_it_is_zero(policy: Policy) -> None:
+    total = 999 if policy.name in SINCE_2026 else 12
+    assert used(Tokens(input=10, output=2, total=999), policy.window) == total
+    assert used(Tokens(input=10, output=2, total=0), policy.window) == 12
 
 
 def test_figures_that_a_provider_left_out_count_nothing() -> None:
@@ -85,7 +61,7 @@ def test_figures_that_a_provider_left_out_count_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rooms"),
+    ("name", "budgets"),
     [
         ("opencode-2025", (191_808, 123_904, 168_000, 272_000, 168_000)),
         ("opencode-buffer", (191_808, 123_904, 180_000, 252_000, 180_000)),
@@ -95,27 +71,27 @@ def test_figures_that_a_provider_left_out_count_nothing() -> None:
         ("foldmark", (191_808, 123_904, 168_000, 252_000, 168_000)),
     ],
 )
-def test_each_preset_finds_its_own_usable_room(name: str, rooms: tuple[int, ...]) -> None:
-    limits = (CLAUDE, GPT_4, TALKER, WITH_INPUT, SILENT)
-    assert tuple(usable(preset(name), limit) for limit in limits) == rooms
+def test_each_preset_finds_its_own_usable_room(name: str, budgets: tuple[int, ...]) -> None:
+    limits = (CLAUDE, GPT_4, HIGH_OUTPUT, WITH_INPUT, NO_OUTPUT)
+    assert tuple(usable(preset(name), limit) for limit in limits) == budgets
 
 
 @pytest.mark.parametrize("policy", [OPENCODE_2025, CODELET, CODELET_USABLE], ids=lambda p: p.name)
-@pytest.mark.parametrize("limit", [CLAUDE, GPT_4, TALKER, WITH_INPUT])
+@pytest.mark.parametrize("limit", [CLAUDE, GPT_4, HIGH_OUTPUT, WITH_INPUT])
 def test_older_presets_overflow_only_beyond_the_usable_room(policy: Policy, limit: Limit) -> None:
-    room = usable(policy, limit)
-    assert not is_overflow(policy, room, limit)
-    assert is_overflow(policy, room + 1, limit)
+    budget = usable(policy, limit)
+    assert not is_overflow(policy, budget, limit)
+    assert is_overflow(policy, budget + 1, limit)
 
 
 @pytest.mark.parametrize("policy", [OPENCODE_BUFFER, OPENCODE, FOLDMARK], ids=lambda p: p.name)
-@pytest.mark.parametrize("limit", [CLAUDE, GPT_4, TALKER, WITH_INPUT])
+@pytest.mark.parametrize("limit", [CLAUDE, GPT_4, HIGH_OUTPUT, WITH_INPUT])
 def test_newer_presets_overflow_as_soon_as_the_room_is_used_up(
     policy: Policy, limit: Limit
 ) -> None:
-    room = usable(policy, limit)
-    assert not is_overflow(policy, room - 1, limit)
-    assert is_overflow(policy, room, limit)
+    budget = usable(policy, limit)
+    assert not is_overflow(policy, budget - 1, limit)
+    assert is_overflow(policy, budget, limit)
 
 
 @pytest.mark.parametrize(
@@ -133,27 +109,22 @@ def test_each_spec_estimates_a_quarter_of_the_length_in_its_own_rounding(
     assert tuple(count("x" * length) for length in range(7)) == tokens
 
 
-def test_length_is_that_of_javascript() -> None:
-    assert counter("round4")("😀" * 4) == 2
-    assert counter("ceil4")("é" * 4) == 1
+# --- all presets ----------------------------------------------------------------------------
 
 
-# --- what holds for all of them -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+@EACH_PRESET
 def test_a_model_without_a_context_limit_never_overflows(policy: Policy) -> None:
     assert usable(policy, UNLIMITED) == 0
     assert not is_overflow(policy, 10**9, UNLIMITED)
 
 
-@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+@EACH_PRESET
 def test_nothing_overflows_where_compaction_is_not_automatic(policy: Policy) -> None:
     assert is_overflow(policy, 10**9, CLAUDE)
     assert not is_overflow(policy.adjusted(auto=False), 10**9, CLAUDE)
 
 
-@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+@EACH_PRESET
 def test_compaction_is_automatic_unless_it_is_switched_off(policy: Policy) -> None:
     assert policy.auto
     assert policy.adjusted(auto=True).auto
@@ -161,40 +132,27 @@ def test_compaction_is_automatic_unless_it_is_switched_off(policy: Policy) -> No
 
 
 def test_pressure_is_used_by_usable() -> None:
-    assert pressure(0, 168_000) == 0.0
-    assert pressure(84_000, 168_000) == 0.5
-    assert pressure(168_000, 168_000) == 1.0
-    assert pressure(336_000, 168_000) == 2.0
-
-
-def test_pressure_on_no_room_is_endless_unless_nothing_is_used() -> None:
-    assert pressure(1, 0) == float("inf")
-    assert pressure(1, -5) == float("inf")
+    figures = {0: 0.0, 84_000: 0.5, 168_000: 1.0, 336_000: 2.0}
+    assert {count: pressure(count, 168_000) for count in figures} == figures
+    assert pressure(1, 0) == pressure(1, -5) == float("inf")
     assert pressure(0, 0) == 0.0
 
 
-@pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
+@EACH_PRESET
 def test_what_is_measured_is_the_last_finished_answer_and_never_a_summary(policy: Policy) -> None:
-    answers = [
-        AssistantInfo(id="a1", finish="stop", tokens=measured(90_000)),
-        AssistantInfo(id="a2", finish="stop", tokens=measured(40_000, 2_000)),
-        AssistantInfo(id="a3", tokens=measured(70_000)),
-    ]
-    log = Log(counter(policy.estimate), [Message(info=info, parts=()) for info in answers])
+    finished = [reply(tokens=measured(90_000)), reply(tokens=measured(40_000, 2_000))]
+    log = Log(counter(policy.estimate), [*finished, reply(finish="", tokens=measured(70_000))])
     assert tokens_used(Viewer(log, policy)) == 42_000
-    summary = AssistantInfo(id="s", finish="stop", summary=True, tokens=measured(80_000))
-    log.append(Message(info=summary, parts=()))
+    log.append(reply(summary=True, tokens=measured(80_000)))
     assert tokens_used(Viewer(log, policy)) == (42_000 if policy is FOLDMARK else 0)
 
 
-def test_our_own_policy_also_counts_what_was_added_since_and_what_is_sent_beside() -> None:
-    info = AssistantInfo(id="a", finish="stop", tokens=measured(1_000))
-    answer = Message(info=info, parts=(TextPart(text="ok"),))
-    asked = Message(info=UserInfo(id="u"), parts=(TextPart(text="word " * 5_000),))
-    log = Log(counter(FOLDMARK.estimate), [answer, asked])
+def test_foldmark_also_counts_later_messages_and_the_fixed_tokens() -> None:
+    request = user("word " * 5_000)
+    log = Log(counter(FOLDMARK.estimate), [said(tokens=measured(1_000)), request])
     assert tokens_used(Viewer(log, OPENCODE)) == 1_000
     assert tokens_used(Viewer(log, FOLDMARK)) >= 1_000 + counter("classes")("word " * 5_000)
-    alone = Log(counter(FOLDMARK.estimate), [asked])
+    alone = Log(counter(FOLDMARK.estimate), [request])
     view = Viewer(alone, FOLDMARK).view()
     assert tokens_used(Viewer(alone, FOLDMARK), fixed=700) == view.tokens + 700
 
@@ -209,7 +167,7 @@ def test_an_unknown_output_limit_is_taken_for_the_cap() -> None:
 
 def test_the_cap_on_output_can_be_set() -> None:
     policy = OPENCODE_2025.adjusted(output_cap=10_000)
-    assert usable(policy, TALKER) == 190_000
+    assert usable(policy, HIGH_OUTPUT) == 190_000
     assert usable(policy, CLAUDE) == 191_808
 
 
@@ -219,7 +177,7 @@ def test_an_input_limit_is_preferred_to_the_context() -> None:
     assert is_overflow(OPENCODE_2025, 272_001, WITH_INPUT)
 
 
-def test_a_reserve_means_nothing_to_the_first_version() -> None:
+def test_the_first_version_ignores_a_reserve() -> None:
     assert usable(OPENCODE_2025.adjusted(reserved=50_000), CLAUDE) == 191_808
     assert usable(OPENCODE_2025.adjusted(reserved=50_000), WITH_INPUT) == 272_000
 
@@ -252,10 +210,11 @@ def test_opencode_ignores_a_reserve_unless_the_model_has_an_input_limit() -> Non
     assert usable(policy, WITH_INPUT) == 222_000
 
 
-def test_opencode_never_has_less_than_no_room() -> None:
+def test_usable_tokens_are_never_negative_in_opencode_and_foldmark() -> None:
     assert usable(OPENCODE, Limit(context=8_000, output=0)) == 0
     assert usable(OPENCODE, Limit(context=9_000, output=10, input=8_000)) == 7_990
     assert usable(OPENCODE.adjusted(reserved=9_000), Limit(context=9_000, input=8_000)) == 0
+    assert usable(FOLDMARK.adjusted(reserved=9_000), Limit(context=8_000, output=0)) == 0
 
 
 # --- spec 004 -------------------------------------------------------------------------------
@@ -263,7 +222,7 @@ def test_opencode_never_has_less_than_no_room() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "legacy", "proposed"),
-    [(CLAUDE, 180_000, 191_808), (GPT_4, 115_200, 123_904), (TALKER, 180_000, 168_000)],
+    [(CLAUDE, 180_000, 191_808), (GPT_4, 115_200, 123_904), (HIGH_OUTPUT, 180_000, 168_000)],
 )
 def test_the_worked_examples_come_out_as_written(limit: Limit, legacy: int, proposed: int) -> None:
     assert usable(CODELET, limit) == legacy
@@ -280,8 +239,8 @@ def test_claude_is_compacted_later_than_nine_tenths() -> None:
 def test_a_model_of_high_output_is_compacted_earlier_than_nine_tenths() -> None:
     count = used(measured(170_000, 1_000), CODELET_USABLE.window)
     assert count == 171_000
-    assert is_overflow(CODELET_USABLE, count, TALKER)
-    assert not is_overflow(CODELET, count, TALKER)
+    assert is_overflow(CODELET_USABLE, count, HIGH_OUTPUT)
+    assert not is_overflow(CODELET, count, HIGH_OUTPUT)
 
 
 def test_what_was_read_from_the_cache_counts_and_what_was_written_does_not() -> None:
@@ -302,14 +261,14 @@ def test_codelet_knows_no_input_limit() -> None:
 # --- foldmark -------------------------------------------------------------------------------
 
 
-def test_foldmark_keeps_a_quarter_of_the_context_free_at_most() -> None:
+def test_foldmark_keeps_at_most_a_quarter_of_the_context_free() -> None:
     assert usable(FOLDMARK, Limit(context=32_768, output=32_768)) == 24_576
     assert usable(OPENCODE, Limit(context=32_768, output=32_768)) == 768
     assert usable(FOLDMARK, Limit(context=8_000, output=0)) == 6_000
     assert usable(FOLDMARK, Limit(context=40_000, output=30_000, input=10_000)) == 7_500
 
 
-def test_foldmark_always_honours_a_reserve() -> None:
+def test_foldmark_always_honors_a_reserve() -> None:
     policy = FOLDMARK.adjusted(reserved=50_000)
     assert usable(policy, CLAUDE) == 150_000
     assert usable(policy, WITH_INPUT) == 222_000
@@ -317,11 +276,7 @@ def test_foldmark_always_honours_a_reserve() -> None:
     assert usable(FOLDMARK.adjusted(reserved=0), CLAUDE) == 200_000
 
 
-def test_foldmark_never_has_less_than_no_room() -> None:
-    assert usable(FOLDMARK.adjusted(reserved=9_000), Limit(context=8_000, output=0)) == 0
-
-
-def test_what_exceeds_a_window_does_so_whether_or_not_compaction_is_automatic() -> None:
+def test_tokens_exceed_a_window_even_if_compaction_is_not_automatic() -> None:
     policy = FOLDMARK.adjusted(auto=False)
     limit = Limit(context=1_000, output=100)
     assert exceeds(policy, 900, limit)
