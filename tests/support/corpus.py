@@ -15,7 +15,7 @@ from foldmark.model.messages import (
 )
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
-from foldmark.transcripts.read import ReadFile, read_file
+from foldmark.transcripts.read import TranscriptFile, read_file
 
 SHARED = Path(__file__).parents[3] / "shared"
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", SHARED / "corpus"))
@@ -29,7 +29,7 @@ each_file = pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["
 
 
 @cache
-def read(file: str) -> ReadFile:
+def read(file: str) -> TranscriptFile:
     return read_file(CORPUS / file)
 
 

@@ -16,7 +16,7 @@ from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import Format
-from foldmark.transcripts.read import Sessions
+from foldmark.transcripts.read import SessionCollector
 from foldmark.transcripts.source import Record
 
 ODD: tuple[Any, ...] = (
@@ -77,14 +77,14 @@ def bent_lines(records: Sequence[Any]) -> st.SearchStrategy[list[Any]]:
 def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:
     """All that can be read of these records; what cannot is BadInput and nothing else."""
     importer = format("kept.jsonl")
-    sessions = Sessions(format.name)
+    sessions = SessionCollector(format.name)
     for line, record in enumerate(records, 1):
         with suppress(BadInput):
             data = json.dumps(record).encode()
-            for step in importer.take(Record(line=line, data=data)):
-                sessions.take(step)
-    for step in importer.end():
-        sessions.take(step)
+            for step in importer.steps_of(Record(line=line, data=data)):
+                sessions.add(step)
+    for step in importer.final_steps():
+        sessions.add(step)
     return sessions.transcripts()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from foldmark.model.messages import Transcript
 from foldmark.model.operations import Operation
 from foldmark.policy import FOLDMARK, OPENCODE
-from foldmark.store.encoding import unpacked_marks
+from foldmark.store.encoding import unpack_marks
 from foldmark.store.loading import Slice, load
 from foldmark.store.store import Store
-from foldmark.transcripts.read import opened_reading
-from foldmark.transcripts.source import Unrecognised
-from foldmark.transcripts.store import Imported, store_reading
+from foldmark.transcripts.read import open_reading
+from foldmark.transcripts.source import UnrecognizedFormat
+from foldmark.transcripts.store import ImportResult, store_reading
 from tests.support.stored_sessions import bytes_of, opened, plain
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -97,19 +97,21 @@ def write(path: Path, lines: Iterable[Any]) -> Path:
     return path
 
 
-def imported(where: str, path: Path, format: str | None = None) -> list[Imported]:
+def imported(where: str, path: Path, format: str | None = None) -> list[ImportResult]:
     """A file taken into a store."""
-    with Store.open(where, durable=False) as store, opened_reading(path, format=format) as reading:
+    with Store.open(where, durable=False) as store, open_reading(path, format=format) as reading:
         return store_reading(store, reading, estimate=FOLDMARK.estimate)
 
 
-def grown(where: str, path: Path, lines: Sequence[Any], step: int = 1) -> list[Imported]:
+def grown(
+    where: str, path: Path, lines: Sequence[Any], step: int = 1, format: str | None = None
+) -> list[ImportResult]:
     """A file taken into a store again and again, as it grows."""
-    done: list[Imported] = []
+    done: list[ImportResult] = []
     for end in [*range(step, len(lines), step), len(lines)]:
         write(path, lines[:end])
-        with suppress(Unrecognised):  # titles alone, which may come first, are no transcript
-            done = imported(where, path)
+        with suppress(UnrecognizedFormat):  # titles alone, which may come first, are no transcript
+            done = imported(where, path, format)
     return done
 
 
@@ -119,13 +121,13 @@ def told(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
     for policy in (FOLDMARK, OPENCODE):
         with opened(where, session, policy=policy) as held:
             view, plan = held.view(), held.plan()
-            found[policy.name] = (bytes_of(view), view.places, view.tokens, plan)
+            found[policy.name] = (bytes_of(view), view.indexes, view.tokens, plan)
             found["export"] = plain(held.export())
             found["hits"] = [held.search(word) for word in _WORDS if searching]
     with Store.open(where, durable=False) as store:
-        row = store.named(session)
+        row = store.resolve(session)
         found["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
-        found["acts"] = [_act(store, row.key, act) for act in store.acts(row.key)]
+        found["acts"] = [_act(store, row.key, act) for act in store.operations(row.key)]
         with store.engine.reading():
             found["past"] = load(store.engine, row, Slice(), sized=True).past
     return found
@@ -135,7 +137,7 @@ def _act(store: Store, key: int, act: Operation) -> Any:
     rows = store.engine.read(
         "SELECT marks FROM acts WHERE session = ? AND number = ?", (key, act.number)
     )
-    marks = unpacked_marks(rows[0][0]) if rows[0][0] else None
+    marks = unpack_marks(rows[0][0]) if rows[0][0] else None
     return (act.kind, act.place, act.marker, act.summary, act.tail, act.tail_id, act.state, marks)
 
 

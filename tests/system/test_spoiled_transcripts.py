@@ -16,8 +16,8 @@ from foldmark.model.messages import Transcript, decode_message
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
-from foldmark.transcripts.format import formats, recognised
-from foldmark.transcripts.read import Reading, Sessions
+from foldmark.transcripts.format import formats, recognize_format
+from foldmark.transcripts.read import Reading, SessionCollector
 from foldmark.transcripts.source import Source
 from foldmark.wire.codec import WIRES
 from foldmark.wire.formats import request
@@ -32,10 +32,10 @@ _count = counter(FOLDMARK.estimate)
 def read(data: bytes, *, lenient: bool, format: str | None = None) -> list[Transcript]:
     source = Source(BytesIO(data), "spoiled", 2**24)
     named = next((held for held in formats() if held.name == format), None)
-    reading = Reading(source, named or recognised(source.head), lenient=lenient)
-    sessions = Sessions(reading.format.name)
+    reading = Reading(source, named or recognize_format(source.head), lenient=lenient)
+    sessions = SessionCollector(reading.format.name)
     for step in reading.steps():
-        sessions.take(step)
+        sessions.add(step)
     return sessions.transcripts()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foldmark.errors import BadInput
 from foldmark.model.messages import AssistantInfo, Message, TextPart, Transcript
 from foldmark.transcripts.formats.aider import Aider, Kind
-from foldmark.transcripts.read import SessionCollector, open_reading, read_file, read_sessions
+from foldmark.transcripts.read import SessionCollector, open_reading, read_sessions
 from foldmark.transcripts.source import Record, open_source
 from tests.support.malformed_records import assert_acceptable
 from tests.support.view_lines import shown
@@ -217,23 +217,7 @@ def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None
     assert caught.value.location.startswith("line 60004")
 
 
-def test_a_real_file_has_as_many_messages_as_are_counted(corpus: Path) -> None:
-    read = read_file(corpus / REAL)
-    assert (read.messages, read.calls, read.results) == (1032, 0, 0)
-    assert len(read.sessions) == 246
-    ids = [message.id for session in read.sessions for message in session.messages]
-    assert len(set(ids)) == len(ids)
-    for session in read.sessions:
-        assert_acceptable(session.messages)
-
-
 def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:
     sessions = read_sessions(corpus / REAL)
+    assert len(sessions) == 246
     assert_put_together(sessions, (corpus / REAL).read_bytes().decode())
-    assert read_sessions(corpus / REAL) == sessions
-
-
-def test_only_this_file_of_all_real_ones_is_recognised(corpus: Path) -> None:
-    for path in corpus.glob("*/*"):
-        with open_source(path) as source:
-            assert Aider.recognizes(source.head) is (path == corpus / REAL)

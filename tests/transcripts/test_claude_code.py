@@ -1,14 +1,10 @@
 """Transcripts of Claude Code: answers in pieces, prunes, compactions, rewinds and subagents."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from foldmark.errors import BadInput
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
@@ -27,10 +23,8 @@ from foldmark.model.messages import (
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.format import formats
-from foldmark.transcripts.formats.claude_code import ClaudeCode
-from foldmark.transcripts.read import open_reading, read_file, read_sessions
+from foldmark.transcripts.read import open_reading, read_sessions
 from foldmark.transcripts.source import open_source
-from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
 from tests.support.stored_transcripts import SESSION, Lines, messages, write
 from tests.support.view_lines import shown
 
@@ -346,34 +340,6 @@ def test_lines_that_say_nothing_here_may_look_as_they_like(tmp_path: Path) -> No
     assert messages(read(tmp_path, lines)) == [("u1", ["Go"])]
 
 
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
-        ({"type": "user"}, "the field 'message' is missing"),
-        ({"type": "user", "message": {}}, "'content'"),
-        ({"type": "user", "message": {"content": [1]}}, "'content'"),
-        ({"type": "assistant", "message": "x"}, "expected an object, got a text"),
-        ({"type": "user", "uuid": 7, "message": {"content": "x"}}, "expected"),
-        ({"type": "attachment"}, "'attachment' is missing"),
-        ({"type": "attachment", "attachment": [1]}, "'attachment' is missing"),
-        ({"uuid": "x"}, "the field 'type' is missing"),
-        ([1], "expected an object, got a list"),
-    ],
-)
-def test_a_line_that_cannot_be_read_is_told(line: Any, cause: str, tmp_path: Path) -> None:
-    lines = Lines()
-    lines.user("Go")
-    lines.all += [line]
-    lines.user("On")
-    path = write(tmp_path / "a.jsonl", lines.all)
-    with pytest.raises(BadInput, match="line 2") as caught:
-        read_sessions(path)
-    assert cause in caught.value.cause
-    found = read_file(path, lenient=True)
-    assert [held.line for held in found.skipped] == [2]
-    assert len(found.sessions[0].messages) == 2
-
-
 @pytest.mark.parametrize("name", ["user", "assistant", "system", "attachment", "progress"])
 def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_path: Path) -> None:
     lines = Lines()
@@ -383,39 +349,6 @@ def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_pat
 
 
 # --- real files ----------------------------------------------------------------------------
-
-FILES = {
-    "entireio-cli_95adddad32": (778, 206, 206, 3, 0),
-    "entireio-cli_dc55b3a1dc": (483, 128, 128, 1, 27),
-    "context-evaluator_946606a339": (297, 107, 107, 1, 0),
-    "oh-my-posh_6e27a41b09": (716, 246, 246, 0, 0),
-    "episodic-memory_long-conversation": (257, 98, 98, 0, 0),
-    "vibecodingtracker_claude_code": (86, 31, 32, 0, 0),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_real_file_has_what_its_manifest_says(name: str, corpus: Path) -> None:
-    path = corpus / "claude-code" / f"{name}.jsonl"
-    manifest = json.loads((corpus / "manifest.json").read_bytes())
-    (told,) = [held for held in manifest if held["file"] == f"claude-code/{name}.jsonl"]
-    read = read_file(path)
-    (found,) = read.sessions
-    log = Log(counter(FOLDMARK.estimate), found.messages)
-    counted = (read.messages, read.calls, read.results)
-    assert counted == (told["messages"], told["tool_calls"], told["tool_results"])
-    assert (*counted, len(log.pivots), len(log.marks)) == FILES[name]
-    assert len(log.pivots) == told["compactions"]
-    names = [message.id for message in found.messages]
-    assert len(set(names)) == len(names)
-    assert_acceptable(found.messages)
-    assert read_sessions(path) == [found]
-
-
-def test_a_real_file_is_of_this_format_and_no_other_is(corpus: Path) -> None:
-    for path in sorted(corpus.glob("*/*")):
-        with open_source(path) as source:
-            assert ClaudeCode.recognizes(source.head) == (path.parent.name == "claude-code")
 
 
 def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -> None:
@@ -441,36 +374,6 @@ def test_titles_usage_and_models_of_a_real_file(corpus: Path) -> None:
 
 
 # --- spoiled -------------------------------------------------------------------------------
-
-
-def every_kind() -> Lines:
-    lines = Lines()
-    lines.user("Turn the wheel")
-    first = lines.step("a")
-    lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
-    lines.microcompact("a")
-    lines.user("Look", None, isSidechain=True, agentId="one")
-    lines.compact(preservedSegment={"headUuid": first})
-    lines.user("Rather", parent=first)
-    lines.other(type="custom-title", customTitle="Mine", sessionId=SESSION)
-    return lines
-
-
-@given(bent_lines(every_kind().all))
-def test_spoiled_lines_are_refused_or_acceptable(records: list[Any]) -> None:
-    for transcript in read_leniently(ClaudeCode, records):
-        assert_acceptable(transcript.messages)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_spoiled_real_lines_are_refused_or_acceptable(corpus: Path, data: st.DataObject) -> None:
-    path = corpus / "claude-code" / "entireio-cli_dc55b3a1dc.jsonl"
-    lines = [line for line in path.read_bytes().splitlines()[:400] if len(line) < 3_000]
-    start = data.draw(st.integers(0, len(lines) - 12))
-    records = [json.loads(line) for line in lines[start : start + 12]]
-    for transcript in read_leniently(ClaudeCode, data.draw(bent_lines(records))):
-        assert_acceptable(transcript.messages)
 
 
 def test_what_is_read_is_told_step_by_step(tmp_path: Path) -> None:

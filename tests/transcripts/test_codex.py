@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 
-from foldmark.errors import BadInput
 from foldmark.log.log import Log, marker_part
 from foldmark.log.render import is_summary
 from foldmark.log.view import Viewer
@@ -28,10 +26,9 @@ from foldmark.policy import FOLDMARK, OPENCODE_2025
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.codex import Codex
 from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import open_source
 from foldmark.wire.lists import write_list
 from foldmark.wire.openai_responses import OpenAIResponses
-from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.malformed_records import read_leniently
 from tests.support.view_lines import shown, told
 
 STAMP = "2026-01-02T03:04:05.000Z"
@@ -390,70 +387,13 @@ def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> Non
 
 # --- anything else --------------------------------------------------------------------------
 
-EVERYTHING = [
-    meta(base_instructions={"text": "You help."}, dynamic_tools=[{"name": "page"}]),
-    line("turn_context", model="gpt-x", effort="high"),
-    line("response_item", **words("Never push.", "developer")),
-    user("look"),
-    thought("hm"),
-    said("yes"),
-    call("c1"),
-    output("c1", "one"),
-    usage(100, total=105),
-    event("thread_rolled_back", num_turns=1),
-    compacted(words("look"), {"type": "compaction", "encrypted_content": "E"}, message="Sum."),
-    line("compacted", message="Sum."),
-]
-
-
-@given(bent_lines(EVERYTHING))
-def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
-    for found in read_leniently(Codex, lines):
-        assert_acceptable(found.messages)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        item("message", role="user"),
-        item("function_call", name="shell", arguments="{}"),
-        {"type": "response_item", "payload": "text"},
-        {"type": "compacted", "payload": {"replacement_history": "text"}},
-        {"payload": {}},
-    ],
-)
-def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, bad: Line) -> None:
-    with pytest.raises(BadInput) as caught:
-        read(tmp_path, meta(), user("look"), bad)
-    assert (caught.value.location or "").startswith("line 3")
-
-
 # --- real files -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path, name: str) -> None:
-    manifest = json.loads((corpus / "manifest.json").read_bytes())
-    wanted = next(file for file in manifest if file["file"] == name)
-    with open_reading(corpus / name) as reading:
-        steps = list(reading.steps())
-    tally = reading.reader.tally
-    assert reading.format is Codex
-    assert tally.messages == wanted["messages"]
-    assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
-    assert (
-        sum(isinstance(step, Message) and is_summary(step) for step in steps)
-        == (wanted["compactions"])
-    )
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_real_file_is_read_the_same_twice_and_can_be_kept(corpus: Path, name: str) -> None:
+def test_replies_of_a_real_file_have_usage_and_models(corpus: Path, name: str) -> None:
     (found,) = read_sessions(corpus / name)
-    assert read_sessions(corpus / name) == [found]
-    assert len({message.id for message in found.messages}) == len(found.messages)
     assert all(info.tokens and info.model_id for info in answers(found)[:-1])
-    assert_acceptable(found.messages)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -487,9 +427,3 @@ def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
     before = log.pivots[-1].marker
     asked = [request.text for request in log.requests.all if request.index < before]
     assert {f"user: {text}" for text in asked} <= set(lines)
-
-
-def test_no_other_file_is_taken_for_one_of_codex(corpus: Path) -> None:
-    for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with open_source(corpus / file["file"]) as source:
-            assert Codex.recognizes(source.head) == (file["format"] == "codex")

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from foldmark.errors import BadInput
-from foldmark.transcripts.format import format_named, formats, recognize_format
-from foldmark.transcripts.source import Head
 from tests.support.cli_program import refusal
 
 Json = dict[str, Any]
@@ -116,7 +113,11 @@ def test_a_real_file_of_no_format_of_ours_is_refused_in_one_line(corpus: Path, f
     [
         ("FORMAT = 5", "diary_format:FORMAT", "is not a FormatReader"),
         ("1/0", "diary_format:Diary", "cannot load the format 'diary': division by zero"),
-        (PLUGIN.replace('"diary"', '"codex"', 1), "diary_format:Diary", "has the name of another format"),
+        (
+            PLUGIN.replace('"diary"', '"codex"', 1),
+            "diary_format:Diary",
+            "has the name of another format",
+        ),
         (PLUGIN, "diary_format:NOTHING", "cannot load the format"),
     ],
 )
@@ -137,24 +138,3 @@ def test_a_plugin_that_stumbles_over_a_line_names_it(tmp_path: Path):
     assert run.returncode == 2
     assert "days.jsonl: line 2: the format diary cannot read it: KeyError('diary')" in run.stderr
     assert ran(folder, "import", "days.jsonl", "--lenient").returncode == 0
-
-
-def test_every_format_has_a_name_of_its_own_and_says_who_writes_it():
-    names = [held.name for held in formats()]
-    assert len(set(names)) == len(names) >= 14
-    assert all(held.about for held in formats())
-    assert format_named("pi").name == "pi"
-
-
-def test_two_candidates_are_an_error_that_names_both():
-    lines = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
-    with pytest.raises(BadInput, match="--format NAME") as refused:
-        recognize_format(Head(shape="lines", lines=lines))
-    assert "anthropic or openai-chat" in str(refused.value)
-
-
-def test_no_candidate_is_an_error_that_names_all_that_were_tried():
-    with pytest.raises(BadInput, match="--format NAME") as refused:
-        recognize_format(Head(shape="lines", lines=({"weather": "fine"},)))
-    for held in formats():
-        assert held.name in str(refused.value)

@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from foldmark.errors import BadInput
 from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,
@@ -23,10 +20,7 @@ from foldmark.model.messages import (
     Transcript,
     has_result,
 )
-from foldmark.transcripts.formats.openhands import OpenHands
-from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import open_source
-from tests.support.malformed_records import assert_acceptable, bent, read_leniently
+from foldmark.transcripts.read import read_sessions, read_transcript
 from tests.support.view_lines import shown
 
 Event = dict[str, Any]
@@ -366,65 +360,9 @@ def test_a_task_that_is_no_event_is_told_by_the_row(tmp_path: Path) -> None:
 
 # --- anything else --------------------------------------------------------------------------
 
-EVERYTHING: Event = {
-    "instance_id": "task-1",
-    "instruction": "fix it",
-    "history": [
-        system(),
-        user(1, "fix it", image_urls=["https://x"]),
-        *pair(2, "c1"),
-        seen(4, 1, "Added", "recall", microagent_knowledge=[{"content": "x"}], runtime_hosts={}),
-        action(5, "condensation", forgotten_event_ids=[2, 3], summary="x"),
-        action(6, "finish", outputs={}, thought={"text": "x"}),
-    ],
-    "metrics": {"token_usages": [{"response_id": "r2", "prompt_tokens": 3}]},
-    "metadata": {"llm_config": {"model": "openai/gpt-x"}},
-}
-
-
-@given(bent(EVERYTHING) | bent(EVERYTHING["history"]) | st.just({"history": [[None, None]]}))
-def test_whatever_a_row_holds_is_read_or_refused(record: Any) -> None:
-    for found in read_leniently(OpenHands, [record, EVERYTHING]):
-        names = [message.id for message in found.messages]
-        assert len(set(names)) == len(names)
-        assert_acceptable(found.messages)
-
-
-@pytest.mark.parametrize("event", [3, {"id": [], "action": "run"}, {"action": {}}])
-def test_an_event_that_is_none_is_refused_by_its_place(tmp_path: Path, event: Any) -> None:
-    with pytest.raises(BadInput) as caught:
-        read(tmp_path, user(1, "go"), event)
-    assert caught.value.location
-    assert "history[1]" in caught.value.location
-
-
 # --- real files -----------------------------------------------------------------------------
 
 REAL = "openhands/openhands_multi_swe_bench_output.jsonl"
-
-
-def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) -> None:
-    manifest = json.loads((corpus / "manifest.json").read_bytes())
-    wanted = next(file for file in manifest if file["file"] == REAL)
-    with open_reading(corpus / REAL) as reading:
-        assert list(reading.steps())
-    tally = reading.reader.tally
-    runs = 3
-    assert tally.messages == wanted["messages"]
-    # The manifest counts system prompts as calls, and as results what was recalled and two
-    # errors that no call caused; two runs were finished by a call that has no result.
-    assert tally.calls == wanted["tool_calls"] - runs
-    assert tally.results == wanted["tool_results"] - runs - 2 == tally.calls - 2
-
-
-def test_a_real_file_is_read_the_same_twice_and_can_be_kept(corpus: Path) -> None:
-    found = read_sessions(corpus / REAL)
-    assert read_sessions(corpus / REAL) == found
-    assert len({session.info.id for session in found}) == 3
-    for session in found:
-        names = [message.id for message in session.messages]
-        assert len(set(names)) == len(names)
-        assert_acceptable(session.messages)
 
 
 def test_in_a_real_file_only_the_last_call_has_no_result(corpus: Path) -> None:
@@ -440,9 +378,3 @@ def test_in_a_real_file_every_answer_tells_what_it_took(corpus: Path) -> None:
         answers = [info for info in infos if isinstance(info, AssistantInfo)]
         assert answers
         assert all(info.tokens and info.tokens.total for info in answers)
-
-
-def test_no_other_file_is_taken_for_one_of_openhands(corpus: Path) -> None:
-    for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with open_source(corpus / file["file"]) as source:
-            assert OpenHands.recognizes(source.head) == (file["format"] == OpenHands.name)

@@ -29,9 +29,8 @@ from foldmark.model.messages import (
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.pi import Pi
-from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
-from foldmark.transcripts.source import open_source
-from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from foldmark.transcripts.read import read_sessions, read_transcript
+from tests.support.malformed_records import read_leniently
 from tests.support.stored_sessions import opened
 from tests.support.stored_transcripts import imported
 from tests.support.view_lines import shown, told
@@ -397,73 +396,9 @@ def test_the_messages_are_those_of_the_branch_in_force(places: list[int]) -> Non
 
 # --- anything else --------------------------------------------------------------------------
 
-EVERYTHING = [
-    header(version=3, provider="anthropic", modelId="claude-x", thinkingLevel="off"),
-    user("look", id="e1", parentId=None),
-    agent(
-        {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"},
-        words("yes"),
-        call("c1", command="ls"),
-        of={**SIGNED, "usage": {"input": 1, "cost": {"total": 1}}, "stopReason": "toolUse"},
-        id="e2",
-        parentId="e1",
-    ),
-    result("c1", words("ok"), {"type": "image", "data": "QUJD", "mimeType": "image/png"}),
-    ran(exitCode=1, id="e3", parentId="e2"),
-    compaction(firstKeptEntryId="e2", tokensBefore=9, id="e4", parentId="e3"),
-    compaction(firstKeptEntryIndex=2),
-    user("again", id="e5", parentId="e1"),
-    {"type": "branch_summary", "summary": "left", "id": "e6", "parentId": "e2"},
-    {"type": "custom_message", "content": [words("note")], "id": "e7", "parentId": "e6"},
-    {"type": "session_info", "name": "x"},
-]
-
-
-@given(bent_lines(EVERYTHING))
-def test_whatever_the_lines_hold_is_read_or_refused(lines: list[Any]) -> None:
-    for found in read_leniently(Pi, lines):
-        assert_acceptable(found.messages)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        entry({"role": "user", "content": [{"text": "no type"}]}),
-        entry({"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "x"}]}),
-        entry({"role": "toolResult", "content": []}),
-        {"type": "message", "timestamp": STAMP},
-        {"type": 3},
-    ],
-)
-def test_a_line_that_is_none_is_refused_by_its_number(tmp_path: Path, line: Line) -> None:
-    with pytest.raises(BadInput) as caught:
-        read(tmp_path, header(), user("look"), line)
-    assert caught.value.location
-    assert caught.value.location.startswith("line 3")
-
-
 # --- real files -----------------------------------------------------------------------------
 
 REAL = "pi/pi-mono_before-compaction.jsonl"
-
-
-def test_a_real_file_has_as_many_messages_as_it_is_said_to_have(corpus: Path) -> None:
-    manifest = json.loads((corpus / "manifest.json").read_bytes())
-    wanted = next(file for file in manifest if file["file"] == REAL)
-    with open_reading(corpus / REAL) as reading:
-        steps = list(reading.steps())
-    tally = reading.reader.tally
-    assert reading.format is Pi
-    assert steps
-    assert tally.messages == wanted["messages"]
-    assert (tally.calls, tally.results) == (wanted["tool_calls"], wanted["tool_results"])
-
-
-def test_a_real_file_is_read_the_same_twice_and_can_be_kept(corpus: Path) -> None:
-    (found,) = read_sessions(corpus / REAL)
-    assert read_sessions(corpus / REAL) == [found]
-    assert len({message.id for message in found.messages}) == len(found.messages)
-    assert_acceptable(found.messages)
 
 
 def test_in_a_real_file_all_calls_have_their_results_but_those_that_were_broken_off(
@@ -492,9 +427,3 @@ def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
     lines = told(Viewer(log, FOLDMARK))
     assert len(log.pivots) == 2
     assert lines[1:3] == [f"assistant: {raw[last]['summary']}", f"user: {kept}"]
-
-
-def test_no_other_file_is_taken_for_one_of_pi(corpus: Path) -> None:
-    for file in json.loads((corpus / "manifest.json").read_bytes()):
-        with open_source(corpus / file["file"]) as source:
-            assert Pi.recognizes(source.head) == (file["format"] == "pi")

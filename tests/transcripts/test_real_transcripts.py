@@ -17,15 +17,10 @@ from foldmark.model.messages import (
     Message,
     TextPart,
     ToolPart,
-    decode_message,
-    decode_transcript,
 )
 from foldmark.model.prompt_messages import Call, PromptMessage, Text, ToolMessage, UserMessage
-from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.counters import by_classes, counter
-from foldmark.transcripts.format import formats
-from foldmark.transcripts.source import open_source
 from foldmark.transcripts.write_api import whole_view
 from foldmark.wire.detect import recognize
 from foldmark.wire.formats import decode, request
@@ -46,21 +41,6 @@ from tests.support.view_rules import assert_valid
 
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
-# Where our counts of calls and results are others than the manifest's, by how much, and why.
-DIFFERENCES: dict[str, tuple[int, int, int]] = {
-    # Calls that failed have results too; the manifest counts those that were completed.
-    "opencode/nimbus_7e846f866c-5.json": (0, 0, 9),
-    "opencode/nimbus_107b1c65c7.json": (0, 0, 1),
-    # The manifest counts answers that the program refused, as they were not one command.
-    "mini-swe-agent/mini_django__django-11138.traj.json": (0, -15, -15),
-    "mini-swe-agent/mini_sympy__sympy-13091.traj.json": (0, -5, -5),
-    # It counts three system prompts as calls, and as results what was recalled at three beginnings
-    # and two errors that no call caused.
-    "openhands/openhands_multi_swe_bench_output.jsonl": (0, -3, -5),
-    # It counts up to the request for the summary, not the conversation after the compaction.
-    "anthropic-api/claude-trace_test-traffic.sanitized.jsonl": (6, 1, 1),
-}
-
 
 def lines(file: str) -> list[Json]:
     """The JSON of a file: its lines, or the one document that it is."""
@@ -71,71 +51,6 @@ def lines(file: str) -> list[Json]:
 
 
 # --- what is read --------------------------------------------------------------------------
-
-
-def test_the_corpus_is_there_and_every_format_has_a_file(corpus: Path) -> None:
-    assert len(MANIFEST) == 27
-    names = {format.name for format in formats()}
-    without = {"anthropic", "openai-responses"}  # lists of these wires: none was at hand
-    assert names - without == {entry["format"] for entry in MANIFEST}
-
-
-@each_file
-def test_a_file_is_recognised_as_its_format_and_as_no_other(entry: Json) -> None:
-    with open_source(CORPUS / entry["file"]) as source:
-        found = [format.name for format in formats() if format.recognizes(source.head)]
-    assert found == [entry["format"]]
-    assert read(entry["file"]).format == entry["format"]
-
-
-@each_file
-def test_counts_agree_with_the_manifest(entry: Json) -> None:
-    held = read(entry["file"])
-    told = (held.messages, held.calls, held.results)
-    wanted = (entry["messages"], entry["tool_calls"], entry["tool_results"])
-    differences = DIFFERENCES.get(entry["file"], (0, 0, 0))
-    assert tuple(ours - theirs for ours, theirs in zip(told, wanted, strict=True)) == differences
-    assert held.skipped == ()
-
-
-def masked(entry: Json) -> int:
-    """How many outputs the program itself has hidden."""
-    if not entry["microcompactions"]:
-        return entry["pruned_tool_outputs"]
-    told = [line["microcompactMetadata"] for line in lines(entry["file"]) if micro(line)]
-    assert len(told) == entry["microcompactions"]
-    return len({call for held in told for call in held["compactedToolIds"]})
-
-
-def micro(line: Json) -> bool:
-    return line.get("subtype") == "microcompact_boundary"
-
-
-@each_file
-def test_recorded_compactions_are_pivots_and_what_was_hidden_is_marked(entry: Json) -> None:
-    logs = [Log(len, session.messages) for session in read(entry["file"]).sessions]
-    assert sum(len(log.pivots) for log in logs) == entry["compactions"]
-    assert sum(len(log.marks) for log in logs) == masked(entry)
-
-
-@each_file
-def test_sessions_and_messages_have_ids_of_their_own(entry: Json) -> None:
-    held = read(entry["file"]).sessions
-    assert len({session.info.id for session in held}) == len(held)
-    if entry["format"] == "opencode":
-        return  # its own ids, of which some were made illegible when it was published
-    for session in held:
-        assert session.info.origin
-        assert session.info.origin.format == entry["format"]
-        assert len({message.id for message in session.messages}) == len(session.messages)
-
-
-@each_file
-def test_what_was_read_is_the_same_after_it_was_stored(entry: Json) -> None:
-    for session in read(entry["file"]).sessions:
-        assert decode_transcript(encode(session)) == session
-        for message in session.messages:
-            assert decode_message(encode(message)) == message
 
 
 # --- what is shown -------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class FormatReader:
             return {self.list_field: cast("object", value)}
         if isinstance(value, dict):
             return cast("Json", value)
-        raise BadInput(f"a record must be an object, not {json_type(value)}")
+        raise BadInput(f"the record is {json_type(value)}, not an object")
 
     def read(self, record: Any) -> None:
         """Add a record's content to a conversation; raises BadInput if it cannot be read."""
@@ -351,7 +351,7 @@ def _created(at: Number | None) -> Time | UnsetType:
 def read_each(items: Any, name: str, read: Callable[[Any, int], object]) -> None:
     """Read each item of a list with its number; BadInput names the item that is unreadable."""
     if not isinstance(items, list):
-        raise BadInput(f"'{name}' must be a list, not {json_type(items)}")
+        raise BadInput(f"'{name}' is {json_type(items)}, not a list")
     for number, item in enumerate(cast("list[Any]", items)):
         try:
             read(item, number)

@@ -279,12 +279,12 @@ def _events(entry: Any, number: int) -> Iterator[Json]:
 def _event(entry: Any) -> Json:
     event = as_object(entry)
     if not isinstance(entry, dict):
-        raise BadInput(f"an event must be an object, not {json_type(entry)}")
+        raise BadInput(f"the event is {json_type(entry)}, not an object")
     for name in ("source", "action", "observation"):
         optional_text(event, name)
     for name in ("id", "cause"):
         if not isinstance(event.get(name), int | str | None):
-            raise BadInput(f"'{name}' must be a number or a text, not {json_type(event[name])}")
+            raise BadInput(f"'{name}' is {json_type(event[name])}, not a number or a string")
     return event
 
 
