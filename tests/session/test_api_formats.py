@@ -1,9 +1,10 @@
-"""Sessions that speak the providers' wires: what is recorded, taken and sent."""
+"""Sessions and API formats: replies recorded, messages extended, requests sent."""
 
 import asyncio
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,8 +41,8 @@ def session(tmp_path: Path) -> Any:
         yield opened
 
 
-def sent(session: foldmark.Session, wire: str) -> list[Json]:
-    """What is sent, which a provider takes."""
+def request_of(session: foldmark.Session, wire: str) -> list[Json]:
+    """The messages of the next request, checked against the provider's rules."""
     messages = session.messages(wire)
     assert_accepted(wire, messages)
     return messages
@@ -69,37 +70,35 @@ def calls(message: Message) -> list[ToolPart]:
 
 
 @each_wire
-def test_a_loop_records_responses_and_sends_what_the_provider_takes(
+def test_a_loop_records_responses_and_sends_valid_requests(
     session: foldmark.Session, wire: str
 ) -> None:
     talk, before = TALKS[wire], list[str]()
     for question in ("Look at both files", "And again"):
         session.user(question)
         for reply in (talk.calling, talk.ending):
-            request = list(blocks(wire, sent(session, wire)))
+            request = list(blocks(wire, request_of(session, wire)))
             assert request[: len(before)] == before
             before = request
             message = session.record(reply)
             for part in calls(message):
                 session.result(part.call_id or "", f"of {(part.state.input or {})['path']}")
-    text = json.dumps(sent(session, wire))
+    text = json.dumps(request_of(session, wire))
     assert text.count("of a.py") == 2
     assert text.count(SIGNED[wire]) == (1 if wire == "openai-responses" else 2)  # its id is known
     assert [message.is_user for message in session.export().messages] == [True, False, False] * 2
 
 
 @each_wire
-def test_what_was_measured_is_recorded_with_the_answer(
-    session: foldmark.Session, wire: str
-) -> None:
+def test_usage_is_recorded_with_the_reply(session: foldmark.Session, wire: str) -> None:
     talk = TALKS[wire]
     first, last = session.record(talk.calling), session.record(talk.ending)
     for message, finish in ((first, "tool-calls"), (last, "stop")):
-        entry = info(message)
-        assert entry.tokens
-        assert (entry.tokens.input, entry.tokens.output, entry.tokens.total) == (40, 7, 107)
-        assert entry.tokens.cache == Cache(read=60, write=0)
-        assert (entry.provider_id, entry.model_id, entry.finish) == (*PROVIDERS[wire], finish)
+        data = info(message)
+        assert data.tokens
+        assert (data.tokens.input, data.tokens.output, data.tokens.total) == (40, 7, 107)
+        assert data.tokens.cache == Cache(read=60, write=0)
+        assert (data.provider_id, data.model_id, data.finish) == (*PROVIDERS[wire], finish)
     assert [part.call_id for part in calls(first)] == list(talk.ids)
     assert last.parts[0] == session.export().messages[-1].parts[0]
     assert cast("TextPart", last.parts[0]).text == "Both are fine."
@@ -110,14 +109,10 @@ def test_a_response_is_recorded_as_an_object_or_as_its_json(
     session: foldmark.Session, wire: str
 ) -> None:
     talk = TALKS[wire]
-    results = [
-        session.record(talk.calling),
-        session.record(dumped(talk.calling)),
-        session.record(talk.calling, api=wire),
-        session.record(dumped(talk.calling), api=wire),
-    ]
-    assert len({tuple(bare(message)) for message in results}) == 1
-    assert len({str(info(message).tokens) for message in results}) == 1
+    forms = product((talk.calling, dumped(talk.calling)), (None, wire))
+    replies = [session.record(reply, api=api) for reply, api in forms]
+    assert len({tuple(bare(message)) for message in replies}) == 1
+    assert len({str(info(message).tokens) for message in replies}) == 1
 
 
 def bare(message: Message) -> list[str]:
@@ -125,12 +120,14 @@ def bare(message: Message) -> list[str]:
 
 
 @each_wire
-def test_an_answer_is_recorded_without_its_response(session: foldmark.Session, wire: str) -> None:
+def test_a_message_can_be_recorded_without_its_response(
+    session: foldmark.Session, wire: str
+) -> None:
     talk = TALKS[wire]
     session.user("Look at both files")
     whole = session.record(talk.calling)
     session.extend(talk.results, wire)
-    request = sent(session, wire)
+    request = request_of(session, wire)
     for value in (talk.message, dumped(talk.message)):
         session.revert(session.export(reverted=False).messages[0].id)
         message = session.record(value)
@@ -138,10 +135,10 @@ def test_an_answer_is_recorded_without_its_response(session: foldmark.Session, w
         assert not info(message).tokens
         assert info(message).finish == "tool-calls"
         session.extend(talk.results, wire)
-        assert sent(session, wire) == request
+        assert request_of(session, wire) == request
 
 
-def test_what_the_program_says_of_an_answer_counts_more_than_the_response(
+def test_arguments_override_the_usage_of_a_response(
     session: foldmark.Session,
 ) -> None:
     message = session.record(TALKS["anthropic"].ending, tokens=Tokens(input=1), finish="length")
@@ -149,7 +146,7 @@ def test_what_the_program_says_of_an_answer_counts_more_than_the_response(
     assert info(message).finish == "length"
 
 
-def test_a_session_with_a_model_names_it_as_it_was_opened(tmp_path: Path) -> None:
+def test_replies_name_the_model_of_the_session(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "s.db", model="anthropic:claude-sonnet-4-5") as session:
         message = session.record(TALKS["anthropic"].calling)
         assert (info(message).provider_id, info(message).model_id) == (
@@ -157,7 +154,7 @@ def test_a_session_with_a_model_names_it_as_it_was_opened(tmp_path: Path) -> Non
             "claude-sonnet-4-5",
         )
         session.extend(TALKS["anthropic"].results)
-        assert SIGNED["anthropic"] in json.dumps(sent(session, "anthropic"))
+        assert SIGNED["anthropic"] in json.dumps(request_of(session, "anthropic"))
 
 
 # --- several providers ---------------------------------------------------------------------
@@ -165,18 +162,18 @@ def test_a_session_with_a_model_names_it_as_it_was_opened(tmp_path: Path) -> Non
 
 @each_wire
 @pytest.mark.parametrize("other", WIRES)
-def test_a_switch_of_providers_drops_what_is_opaque_and_stays_valid(
+def test_switching_providers_drops_opaque_data_and_stays_valid(
     session: foldmark.Session, wire: str, other: str
 ) -> None:
     for name in (wire, other, wire):
         session.user("Look at both files")
-        sent(session, name)
+        request_of(session, name)
         session.record(TALKS[name].calling)
         session.extend(TALKS[name].results, name)
-        sent(session, name)
+        request_of(session, name)
         session.record(TALKS[name].ending)
     for to in WIRES:
-        output = json.dumps(sent(session, to))
+        output = json.dumps(request_of(session, to))
         assert all(
             (text in output) == (own == to) for own, text in SIGNED.items() if own in (wire, other)
         )
@@ -188,45 +185,39 @@ def test_a_switch_of_providers_drops_what_is_opaque_and_stays_valid(
 
 
 def whole(wire: str) -> list[Any]:
-    """A whole talk as a list of messages."""
+    """A whole conversation as a list of messages."""
     talk = TALKS[wire]
-    request: dict[str, Json] = {
-        "openai-chat": {"role": "user", "content": "Look"},
-        "openai-responses": {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "Look"}],
-        },
-        "anthropic": {"role": "user", "content": "Look"},
-        "gemini": {"role": "user", "parts": [{"text": "Look"}]},
-    }
-    if isinstance(talk.message, list):
-        return [request[wire], *cast("list[Any]", talk.message), *talk.results]
-    return [request[wire], talk.message, *talk.results]
+    question: Json = {"role": "user", "content": "Look"}
+    if wire == "openai-responses":
+        question |= {"type": "message", "content": [{"type": "input_text", "text": "Look"}]}
+    elif wire == "gemini":
+        question = {"role": "user", "parts": [{"text": "Look"}]}
+    reply = cast("list[Any]", talk.message if isinstance(talk.message, list) else [talk.message])
+    return [question, *reply, *talk.results]
 
 
 @each_wire
-def test_what_is_taken_at_once_is_what_is_sent(session: foldmark.Session, wire: str) -> None:
-    messages = session.extend(whole(wire))  # whose wire is recognised
+def test_extended_messages_are_sent_back_unchanged(session: foldmark.Session, wire: str) -> None:
+    messages = session.extend(whole(wire))  # the API format is detected
     assert [message.is_user for message in messages] == [True, False]
     assert all(isinstance(part.state, Completed) for part in calls(messages[1]))
-    assert sent(session, wire) == dumped(whole(wire))
+    assert request_of(session, wire) == dumped(whole(wire))
     assert messages == list(session.export().messages)
 
 
 @each_wire
-def test_what_is_taken_piece_by_piece_is_the_same(session: foldmark.Session, wire: str) -> None:
-    request, *rest = whole(wire)
+def test_extending_piece_by_piece_gives_the_same(session: foldmark.Session, wire: str) -> None:
+    question, *rest = whole(wire)
     talk = TALKS[wire]
-    session.extend(iter([request]), wire)
+    session.extend(iter([question]), wire)
     session.extend(rest[: len(rest) - len(talk.results)], wire)
     assert session.extend(talk.results) == []  # no message of its own
-    assert sent(session, wire) == dumped(whole(wire))
+    assert request_of(session, wire) == dumped(whole(wire))
     assert session.extend([]) == []
 
 
 @each_wire
-def test_results_and_words_are_taken_from_one_message(session: foldmark.Session, wire: str) -> None:
+def test_one_message_may_have_results_and_text(session: foldmark.Session, wire: str) -> None:
     session.extend(whole(wire)[:1], wire)
     session.record(TALKS[wire].calling)
     more = deepcopy(TALKS[wire].results)
@@ -238,11 +229,11 @@ def test_results_and_words_are_taken_from_one_message(session: foldmark.Session,
         more.append({"role": "user", "content": "Well?"})
     (message,) = session.extend(more, wire)
     assert message.is_user
-    text = json.dumps(sent(session, wire))
+    text = json.dumps(request_of(session, wire))
     assert text.index("of a.py") < text.index("of b.py") < text.index("Well?")
 
 
-def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> None:
+def test_a_result_is_sent_back_unchanged(session: foldmark.Session) -> None:
     session.extend(whole("anthropic")[:1], "anthropic")
     session.record(TALKS["anthropic"].calling)
     source = {"type": "base64", "media_type": "image/png", "data": PNG.partition(",")[2]}
@@ -259,7 +250,7 @@ def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> Non
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no", "is_error": True},
     ]
     session.extend([{"role": "user", "content": results}])
-    assert sent(session, "anthropic")[-1]["content"] == results
+    assert request_of(session, "anthropic")[-1]["content"] == results
     first, second = calls(session.export().messages[-1])
     assert isinstance(first.state, Completed)
     assert [file.url for file in first.state.attachments or ()] == [PNG]
@@ -268,7 +259,7 @@ def test_a_result_is_sent_back_as_it_was_taken(session: foldmark.Session) -> Non
     assert second.state.time
 
 
-def test_a_system_prompt_that_leads_a_new_session_is_its_own(tmp_path: Path) -> None:
+def test_a_leading_system_prompt_becomes_the_sessions_own(tmp_path: Path) -> None:
     prompt = {"role": "system", "content": "Be brief."}
     with foldmark.open(tmp_path / "s.db", session="s") as session:
         (message,) = session.extend([prompt, {"role": "user", "content": "Look"}], "openai-chat")
@@ -277,11 +268,11 @@ def test_a_system_prompt_that_leads_a_new_session_is_its_own(tmp_path: Path) -> 
         assert len(session.messages()) == len(session.messages("anthropic")) == 1
     with foldmark.open(tmp_path / "s.db", session="s") as session:
         assert session.messages("chat")[0] == prompt
-        # One that comes later stands where it came.
+        # A later one keeps its position.
         session.record("Yes?")
         session.extend([{"role": "system", "content": "Be kind."}], "openai-chat")
-        text = sent(session, "openai-chat")
-        assert [message["role"] for message in text] == ["system", "user", "assistant", "system"]
+        roles = [message["role"] for message in request_of(session, "openai-chat")]
+        assert roles == ["system", "user", "assistant", "system"]
         origin = session.export().info.origin
         assert origin
         assert origin.system == "Be brief."
@@ -293,10 +284,10 @@ def test_a_prompt_that_would_not_be_sent_again_stays_among_the_messages(
     text = {"type": "input_text", "text": "Be brief."}
     prompt: Json = {"type": "message", "role": "developer", "content": [text]}
     session.extend([prompt, *whole("openai-responses")], "openai-responses")
-    assert sent(session, "openai-responses")[0] == prompt
+    assert request_of(session, "openai-responses")[0] == prompt
 
 
-# --- what is wrong -------------------------------------------------------------------------
+# --- wrong input ---------------------------------------------------------------------------
 
 ASKED: Json = {"role": "user", "content": "Look"}
 LOST: Json = {"role": "tool", "tool_call_id": "nobody", "content": "done"}
@@ -362,23 +353,23 @@ WRONG: dict[str, tuple[Wrong, str]] = {
 }
 
 
-@pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_and_nothing_is_written(
-    session: foldmark.Session, wrong: Wrong, words: str
+@pytest.mark.parametrize(("wrong", "problem"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_refused_and_nothing_is_written(
+    session: foldmark.Session, wrong: Wrong, problem: str
 ) -> None:
     session.user("Look at both files")
     session.record(TALKS["anthropic"].calling)
     before, exported, view = session.info, session.export(), session.view()
-    with pytest.raises(foldmark.BadInput, match=words):
+    with pytest.raises(foldmark.BadInput, match=problem):
         wrong(session)
     assert session.export() == exported
     assert session.view() == view
     assert (session.info.places, session.info.events) == (before.places, before.events)
     session.extend(TALKS["anthropic"].results)
-    assert len(sent(session, "anthropic")) == 3
+    assert len(request_of(session, "anthropic")) == 3
 
 
-def test_a_name_that_is_wrong_is_told_before_anything_is_pruned(tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused_before_anything_is_pruned(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "s.db", window=8_000, output=1_000) as session:
         session.user("Look")
         for number in range(20):
@@ -392,14 +383,14 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_pruned(tmp_path: Path) 
         with pytest.raises(foldmark.BadInput):
             session.messages("pigeon")
         assert session.operations() == []
-        sent(session, "gemini")
+        request_of(session, "gemini")
         assert [operation.kind for operation in session.operations()] == ["prune"]
 
 
-# --- as before -----------------------------------------------------------------------------
+# --- without a format, and async -----------------------------------------------------------
 
 
-def test_messages_without_a_wire_are_those_of_the_view(session: foldmark.Session) -> None:
+def test_messages_without_a_format_are_those_of_the_view(session: foldmark.Session) -> None:
     session.user("Look")
     assert session.messages() == session.view().messages
     assert isinstance(session.messages()[0], UserMessage)
@@ -411,11 +402,11 @@ def test_messages_without_a_wire_are_those_of_the_view(session: foldmark.Session
 
 @each_wire
 def test_the_async_forms_do_the_same(tmp_path: Path, wire: str) -> None:
-    async def talk(entry: Talk) -> list[Json]:
+    async def talk(conversation: Talk) -> list[Json]:
         async with await foldmark.aopen(tmp_path / "s.db") as session:
             await session.aextend(whole(wire)[:1], wire)
-            await session.arecord(entry.calling, api=wire)
-            await session.aextend(entry.results)
+            await session.arecord(conversation.calling, api=wire)
+            await session.aextend(conversation.results)
             assert await session.amessages() == session.messages()
             with pytest.raises(foldmark.BadInput):
                 await session.amessages("pigeon")

@@ -1,4 +1,4 @@
-"""Compacting a session in its store: who is asked, what is written and told, what comes first."""
+"""Compacting a stored session: the summarizer, what is written, events, and order of steps."""
 
 import asyncio
 from itertools import product
@@ -42,7 +42,7 @@ def is_summary(message: Message) -> bool:
 # --- one compaction -------------------------------------------------------------------------------
 
 
-def test_a_models_notes_and_the_digest_stand_for_what_was_folded(where: str) -> None:
+def test_a_models_notes_and_the_digest_replace_folded_messages(where: str) -> None:
     model = FaultyModel("good", name="test:other")
     with opened(where, "s", summarizer=model) as session:
         work(session)
@@ -54,10 +54,10 @@ def test_a_models_notes_and_the_digest_stand_for_what_was_folded(where: str) -> 
         assert notes() in text
         assert "[Digest of" in text
         assert kinds(session, mark) == [events.QUEUED, events.STARTED, events.COMPACTED]
-        told = session.events(mark)[-1].data
-        assert told["how"] == "chunks"
-        assert told["calls"] == len(model.requests)
-        assert (told["before"], told["after"]) == (operation.before, operation.after)
+        data = session.events(mark)[-1].data
+        assert data["how"] == "chunks"
+        assert data["calls"] == len(model.requests)
+        assert (data["before"], data["after"]) == (operation.before, operation.after)
         info = summary_of(session, operation).info
         assert isinstance(info, AssistantInfo)
         assert (info.provider_id, info.model_id) == ("test", "other")
@@ -75,13 +75,13 @@ def test_the_async_form_makes_the_same_summary_of_the_same_session(where: str) -
     async def compacted() -> str:
         session = filled("a")
         async with session:
-            operation = await session.acompact(instructions="wheels")
+            operation = await session.acompact(instructions="tests")
             assert operation is not None
             assert await session.amessages()
             return shown_text(session)
 
     with filled("b") as session:
-        session.compact(instructions="wheels")
+        session.compact(instructions="tests")
         assert shown_text(session) == asyncio.run(compacted())
 
 
@@ -95,23 +95,23 @@ def test_without_a_model_the_digest_stands_alone(where: str) -> None:
         assert "a20.py" in shown_text(session)
 
 
-def test_why_a_model_was_not_of_use_is_told_with_the_event(where: str) -> None:
+def test_the_event_says_why_a_model_was_not_used(where: str) -> None:
     with opened(where, "s", summarizer=FaultyModel("unavailable")) as session:
         work(session)
         session.compact()
-        events = session.events()[-1].data
-        assert events["how"] == "digest"
-        assert events["flaws"] == ["unavailable: HTTP 401: no key"]
+        data = session.events()[-1].data
+        assert data["how"] == "digest"
+        assert data["flaws"] == ["unavailable: HTTP 401: no key"]
 
 
-def test_pieces_of_an_answer_are_told_as_they_come_and_not_kept(where: str) -> None:
+def test_streamed_summary_text_is_published_and_not_stored(where: str) -> None:
     received: list[events.Event] = []
     with opened(where, "s", summarizer=ScriptedModel(notes())) as session:
         work(session, 6)
         session.subscribe(received.append, ["compaction."])
         session.compact()
-        text = [event for event in received if event.kind == events.DELTA]
-        assert "".join(event.data["text"] for event in text) == notes()
+        deltas = [event for event in received if event.kind == events.DELTA]
+        assert "".join(event.data["text"] for event in deltas) == notes()
         assert events.DELTA not in kinds(session)
         assert [event.kind for event in received][:2] == [events.QUEUED, events.STARTED]
 
@@ -126,31 +126,31 @@ def test_a_target_is_kept(where: str) -> None:
             session.undo()
 
 
-def test_a_pivot_with_the_callers_own_summary_asks_nobody(where: str) -> None:
+def test_a_callers_own_summary_calls_no_model(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", summarizer=model) as session:
         work(session)
         with pytest.raises(BadInput, match="summary is empty"):
             session.compact(" \n")
         assert pivots(session) == []
-        session.compact("All wheels turn.")
-        assert "All wheels turn." in shown_text(session)
+        session.compact("All tests pass.")
+        assert "All tests pass." in shown_text(session)
         assert model.requests == []
 
 
-def test_a_second_compaction_carries_on_the_first(where: str) -> None:
-    model = ScriptedModel(notes("the pond is called Mirror Lake"), notes("it is mended"))
+def test_a_second_compaction_continues_the_first(where: str) -> None:
+    model = ScriptedModel(notes("the ticket is LOGIN-42"), notes("it is fixed"))
     with opened(where, "s", summarizer=model, window=30_000) as session:
         work(session, 10)
         session.compact()
         work(session, 10)
         session.compact()
-        assert "Mirror Lake" in request_text(model.requests[1])
+        assert "LOGIN-42" in request_text(model.requests[1])
         assert len(pivots(session)) == 2
         assert shown_text(session).count(MARKER) == 1
 
 
-def test_the_sessions_own_model_is_asked_with_what_it_was_sent_before(where: str) -> None:
+def test_the_sessions_own_model_gets_the_same_prefix(where: str) -> None:
     model = FaultyModel("good", name="test:mine")
     tools = [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}]
     with opened(
@@ -166,70 +166,70 @@ def test_the_sessions_own_model_is_asked_with_what_it_was_sent_before(where: str
         session.compact("Again", overflow=True)
         work(session, 10)
         session.compact(overflow=True)
-        assert model.requests[1].system != "Be."  # what was just refused is not sent once more
+        assert model.requests[1].system != "Be."  # the refused prefix is not sent again
 
 
-# --- what is wished for ---------------------------------------------------------------------------
+# --- options and limits ---------------------------------------------------------------------------
 
 
 class Wishes:
-    """A hook that wants a compaction to be a little different."""
+    """A hook that changes a compaction."""
 
     def __init__(self, **change: Any) -> None:
         self.change = CompactionChange(**change)
-        self.seen: list[CompactionRequest] = []
+        self.requests: list[CompactionRequest] = []
 
     def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
-        self.seen.append(compaction)
+        self.requests.append(compaction)
         return self.change
 
 
-def test_hooks_and_the_user_say_what_a_summary_is_about(where: str) -> None:
-    hook = Wishes(context=("The pond is deep.",))
+def test_hooks_and_instructions_change_the_summary_prompt(where: str) -> None:
+    hook = Wishes(context=("The cache is shared.",))
     model = FaultyModel("good")
     with opened(where, "s", hooks=[hook], summarizer=model, window=60_000) as session:
         work(session, 8)
-        session.compact(instructions="the water wheel")
+        session.compact(instructions="the login tests")
         text = request_text(model.requests[0])
-        assert "The pond is deep." in text
-        assert text.endswith("the water wheel")
-        assert [records.instructions for records in hook.seen] == ["the water wheel"]
+        assert "The cache is shared." in text
+        assert text.endswith("the login tests")
+        assert [request.instructions for request in hook.requests] == ["the login tests"]
 
 
-def test_a_digest_looks_at_what_the_user_wishes(where: str) -> None:
+def test_a_digest_follows_the_instructions(where: str) -> None:
     text: dict[str, str] = {}
-    for focus in ("", "the millstone"):
+    for focus in ("", "the tokenizer"):
         with opened(where, focus or "plain", window=20_000, summarizer="digest") as session:
-            session.user("Look after the mill")
-            session.record("The millstone has a crack on its lower side.")
+            session.user("Look after the service")
+            session.record("The tokenizer has a bug in its escape handling.")
             for kind in product("abcdef", repeat=3):
                 name = "".join(kind)
-                session.record(f"See mill/wheel_{name}.py, where {name}_speed is told to gears.")
+                session.record(f"See app/parser_{name}.py, where {name}_speed is set in callers.")
             session.user("Go on")
             session.compact(instructions=focus, target=900)
             text[focus] = str(session.view().messages)
-    assert "crack on its lower side" not in text[""]
-    assert "crack on its lower side" in text["the millstone"]
+    assert "bug in its escape handling" not in text[""]
+    assert "bug in its escape handling" in text["the tokenizer"]
 
 
-def test_what_was_wished_when_it_was_queued_is_kept_for_who_makes_it(where: str) -> None:
-    hook = Wishes(context=("The pond is deep.",), prompt="Tell of the wheels.")
+def test_options_of_a_queued_compaction_are_stored_for_its_summarizer(where: str) -> None:
+    hook = Wishes(context=("The cache is shared.",), prompt="List the failing tests.")
     model = FaultyModel("shapeless")
     with opened(where, "s", hooks=[hook], window=60_000) as session:
         work(session, 8)
-        queued = session.queue(instructions="the water wheel")
+        queued = session.queue(instructions="the login tests")
     with opened(where, "s", summarizer=model, window=60_000) as session:
         operation = session.compact()
         assert queued is not None
         assert operation is not None
         assert (operation.number, operation.in_force) == (queued.number, True)
         text = request_text(model.requests[0])
-        for wish in ("The pond is deep.", "Tell of the wheels.", "the water wheel"):
+        for wish in ("The cache is shared.", "List the failing tests.", "the login tests"):
             assert wish in text
-        assert len(hook.seen) == 1
+        assert len(hook.requests) == 1
 
 
-def test_a_veto_stops_a_compaction_and_nobody_is_asked(where: str) -> None:
+def test_a_veto_stops_a_compaction_before_any_model_call(where: str) -> None:
     model = FaultyModel("good")
     hook = Wishes(veto="not now")
     with opened(where, "s", hooks=[hook], summarizer=model) as session:
@@ -256,7 +256,7 @@ def test_secrets_are_masked_and_that_can_be_switched_off(where: str) -> None:
             )
 
 
-def test_a_bound_on_calls_is_kept_and_none_means_the_digest(where: str) -> None:
+def test_a_limit_of_calls_is_kept_and_zero_means_the_digest(where: str) -> None:
     for calls in (0, 1, 3):
         model = FaultyModel("json")
         with opened(where, f"s{calls}", summarizer=model, compaction_calls=calls) as session:
@@ -266,7 +266,7 @@ def test_a_bound_on_calls_is_kept_and_none_means_the_digest(where: str) -> None:
             assert session.events()[-1].data["how"] == "digest"
 
 
-def test_a_summarizer_that_cannot_be_reached_is_told_when_it_is_set(tmp_path: Path) -> None:
+def test_an_unknown_summarizer_is_refused_at_opening(tmp_path: Path) -> None:
     with pytest.raises((BadPolicy, BadInput)):
         opened(str(tmp_path / "s.db"), "s", summarizer="no such model at all")
 
@@ -282,10 +282,10 @@ def test_a_fork_is_compacted_by_the_same_model(where: str) -> None:
         assert pivots(session) == []
 
 
-# --- what comes first -----------------------------------------------------------------------------
+# --- order of steps -------------------------------------------------------------------------------
 
 
-def test_pruning_comes_first_and_nothing_is_folded_where_that_is_enough(where: str) -> None:
+def test_pruning_comes_first_and_may_be_enough(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", window=20_000, summarizer=model) as session:
         work(session, 29)
@@ -297,7 +297,7 @@ def test_pruning_comes_first_and_nothing_is_folded_where_that_is_enough(where: s
         assert session.fit() is None  # twice is once
 
 
-def test_where_pruning_is_not_enough_the_session_is_folded(where: str) -> None:
+def test_a_session_is_compacted_if_pruning_is_not_enough(where: str) -> None:
     with opened(where, "s", summarizer=FaultyModel("good"), policy=NO_PRUNE) as session:
         work(session)
         operation = session.fit()
@@ -309,13 +309,13 @@ def test_where_pruning_is_not_enough_the_session_is_folded(where: str) -> None:
 
 
 class Keeps:
-    """A hook that lets nothing be pruned but one output."""
+    """A hook that allows only one output to be pruned."""
 
     def before_prune(self, prune: Prune) -> list[int]:
         return [pruned.ordinal for pruned in prune.prune[1:]]
 
 
-def test_where_hooks_keep_what_was_to_be_pruned_the_session_is_folded(where: str) -> None:
+def test_a_session_is_compacted_if_hooks_prevent_pruning(where: str) -> None:
     with opened(where, "s", window=20_000, hooks=[Keeps()], summarizer="digest") as session:
         work(session, 29)
         session.messages()
@@ -324,7 +324,7 @@ def test_where_hooks_keep_what_was_to_be_pruned_the_session_is_folded(where: str
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_queued_compaction_goes_first_though_nothing_is_full(
+def test_a_queued_compaction_goes_first_even_if_the_view_fits(
     where: str, *, is_async: bool
 ) -> None:
     model = FaultyModel("good")
@@ -332,17 +332,14 @@ def test_a_queued_compaction_goes_first_though_nothing_is_full(
         work(session)
         queued = session.queue()
         messages = asyncio.run(session.amessages()) if is_async else session.messages()
-        assert [operation.number for operation in pivots(session) if operation.in_force] == [
-            queued and queued.number
-        ]
+        assert queued
+        assert [pivot.number for pivot in pivots(session) if pivot.in_force] == [queued.number]
         assert notes() in "\n".join(prompt_texts(messages))
         assert session.pending() is None
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_queued_compaction_that_frees_nothing_is_given_up_and_all_goes_on(
-    where: str, *, is_async: bool
-) -> None:
+def test_a_queued_compaction_that_frees_nothing_is_cancelled(where: str, *, is_async: bool) -> None:
     with opened(where, "s", summarizer=FaultyModel("good")) as session:
         session.user("Hello")
         view = bytes_of(session.view())
@@ -354,7 +351,7 @@ def test_a_queued_compaction_that_frees_nothing_is_given_up_and_all_goes_on(
         assert "too little to compact" in session.events()[-1].data["reason"]
 
 
-def test_auto_off_is_obeyed_everywhere_and_by_hand_it_still_works(where: str) -> None:
+def test_auto_off_stops_every_automatic_compaction_but_no_manual_one(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", auto=False, summarizer=model) as session:
         work(session, 60)
@@ -372,7 +369,7 @@ def test_auto_off_is_obeyed_everywhere_and_by_hand_it_still_works(where: str) ->
         assert model.requests
 
 
-def test_a_window_that_cannot_hold_what_must_be_shown_is_told_with_the_figures(where: str) -> None:
+def test_a_window_that_is_too_small_raises_with_its_figures(where: str) -> None:
     with opened(where, "s", window=2_000, output=200, summarizer=FaultyModel("good")) as session:
         session.user("word " * 3_000)
         with pytest.raises(WindowTooSmall) as raised:
@@ -388,12 +385,12 @@ def test_a_window_that_cannot_hold_what_must_be_shown_is_told_with_the_figures(w
 # --- another model --------------------------------------------------------------------------------
 
 
-def test_a_smaller_model_is_switched_to_by_folding_first(where: str) -> None:
+def test_switching_to_a_smaller_model_compacts_first(where: str) -> None:
     model = FaultyModel("good")
     with opened(where, "s", window=60_000, summarizer=model) as session:
         work(session, 40)
-        operation = session.switch_model(window=8_000, output=1_000)
-        assert [pivot.kind for pivot in operation] == ["pivot"]
+        made = session.switch_model(window=8_000, output=1_000)
+        assert [operation.kind for operation in made] == ["pivot"]
         assert session.usable == 7_000
         assert session.tokens <= session.usable
         assert model.requests
@@ -402,7 +399,7 @@ def test_a_smaller_model_is_switched_to_by_folding_first(where: str) -> None:
         assert session.usable > 7_000
 
 
-def test_a_model_that_is_far_too_small_is_not_switched_to(where: str) -> None:
+def test_switching_to_a_model_that_is_too_small_changes_nothing(where: str) -> None:
     with opened(where, "s", window=60_000, summarizer="digest") as session:
         session.user("word " * 9_000)
         usable, view = session.usable, bytes_of(session.view())
@@ -413,10 +410,10 @@ def test_a_model_that_is_far_too_small_is_not_switched_to(where: str) -> None:
         assert session.pending() is None
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- stored messages ------------------------------------------------------------------------------
 
 
-def test_a_marker_names_its_tail_and_is_told_from_its_summary(where: str) -> None:
+def test_a_marker_names_its_tail_and_is_the_parent_of_its_summary(where: str) -> None:
     with opened(where, "s", policy=NO_PRUNE, summarizer=FaultyModel("good")) as session:
         work(session)
         operation = session.compact(auto=True)
@@ -431,9 +428,9 @@ def test_a_marker_names_its_tail_and_is_told_from_its_summary(where: str) -> Non
         assert info.parent_id == marker.id
 
 
-def test_what_a_late_result_belongs_to_may_be_folded(where: str) -> None:
+def test_a_late_result_may_belong_to_a_folded_call(where: str) -> None:
     with opened(where, "s", summarizer=ScriptedModel(ModelReply(text=notes()))) as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         session.record([call("late")])
         work(session)
         session.compact()
@@ -442,7 +439,7 @@ def test_what_a_late_result_belongs_to_may_be_folded(where: str) -> None:
         assert isinstance(session.view().messages[1], AssistantMessage)
 
 
-def test_a_throttled_model_is_waited_for_and_asked_again(tmp_path: Path) -> None:
+def test_a_throttled_model_is_called_again(tmp_path: Path) -> None:
     model = ScriptedModel(ModelFailure(cause="throttled", message="slow down"), notes())
     with opened(str(tmp_path / "s.db"), "s", summarizer=model, window=60_000) as session:
         work(session, 8)

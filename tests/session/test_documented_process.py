@@ -17,8 +17,8 @@ from foldmark.summary.protocol import ModelReply, ModelRequest
 from foldmark.testing import ScriptedModel
 
 SPEC = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable")
-LONG = "The wheel turns and the mill grinds what the cart has brought. " * 40
-SAID = "We looked at the wheel. It is worn. Next: replace its axle."
+LONG = "The build runs and a test checks what the commit has changed. " * 40
+SAID = "We looked at the parser. It is slow. Next: rewrite its loop."
 
 
 def opened(
@@ -30,9 +30,9 @@ def opened(
 
 def work(session: Session, *, finished: bool) -> None:
     """A request, and work on it that is finished or not."""
-    session.user("Look at the wheel.")
+    session.user("Look at the parser.")
     for number in range(12):
-        state = Pending(input={"filePath": f"mill/wheel_{number}.py"})
+        state = Pending(input={"filePath": f"app/parser_{number}.py"})
         call = ToolPart(tool="read", call_id=f"c{number}", state=state)
         session.record([TextPart(text=LONG), call])
         session.result(f"c{number}", LONG)
@@ -69,10 +69,10 @@ def test_all_prior_messages_go_in_as_lines_of_text(tmp_path: Path) -> None:
         work(session, finished=True)
         session.compact()
     lines = text_of(model.requests[0])
-    assert "[User]: Look at the wheel." in lines
-    assert '[Assistant tool call]: read({"filePath":"mill/wheel_0.py"})' in lines
+    assert "[User]: Look at the parser." in lines
+    assert '[Assistant tool call]: read({"filePath":"app/parser_0.py"})' in lines
     assert "[Assistant]: It is worn." in lines
-    assert "[Tool result]: The wheel turns" in lines
+    assert "[Tool result]: The build runs" in lines
 
 
 def test_long_results_are_cut_at_two_thousand_characters(tmp_path: Path) -> None:
@@ -118,15 +118,15 @@ class Change:
 
 
 def test_a_hook_adds_context_lines(tmp_path: Path) -> None:
-    model, hook = ScriptedModel(SAID), Change(context=("The branch is oak.", "Tests are slow."))
+    model, hook = ScriptedModel(SAID), Change(context=("The branch is main.", "Tests are slow."))
     with opened(tmp_path, model, hooks=[hook]) as session:
         work(session, finished=True)
-        session.compact(instructions="Mind the axle.")
+        session.compact(instructions="Mind the cache.")
     assert text_of(model.requests[0]).endswith(
-        f"{prompt('request-001')}\n\nThe branch is oak.\n\nTests are slow.\n\n"
-        "The user asks for this focus: Mind the axle."
+        f"{prompt('request-001')}\n\nThe branch is main.\n\nTests are slow.\n\n"
+        "The user asks for this focus: Mind the cache."
     )
-    assert hook.seen[0].instructions == "Mind the axle."
+    assert hook.seen[0].instructions == "Mind the cache."
 
 
 def test_a_hook_puts_another_prompt_in_place(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_a_hook_puts_another_prompt_in_place(tmp_path: Path) -> None:
 
 
 def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path: Path) -> None:
-    hook = Change(context=("The branch is oak.",))
+    hook = Change(context=("The branch is main.",))
     with opened(tmp_path, ScriptedModel(SAID), hooks=[hook]) as session:
         work(session, finished=True)
-        session.queue(instructions="Mind the axle.")
+        session.queue(instructions="Mind the cache.")
         name = session.id
     model = ScriptedModel(SAID)
     with foldmark.open(
@@ -150,7 +150,7 @@ def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path:
     ) as session:
         session.messages()
         assert session.pending() is None
-    assert "The branch is oak.\n\nThe user asks for this focus: Mind the axle." in text_of(
+    assert "The branch is main.\n\nThe user asks for this focus: Mind the cache." in text_of(
         model.requests[0]
     )
 

@@ -1,10 +1,12 @@
-"""What happens in a session is told, in order and without gaps; hooks may change what happens."""
+"""Events of a session, in order and without gaps; leases; and hooks that change what happens."""
 
 import asyncio
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from foldmark.model.messages import Message, SessionInfo, TextPart
 from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.session.hooks import CompactionChange
 from foldmark.session.loop_support import LoopSupport
+from foldmark.session.session import state_of
 from foldmark.store.store import Store
 from tests.support.compacted_sessions import end_leases
 from tests.support.stored_sessions import bytes_of, call, fill, opened, work
@@ -39,15 +42,15 @@ def last(session: foldmark.Session) -> int:
     return session.info.events
 
 
-def test_each_operation_tells_what_it_did(where: str) -> None:
+def test_each_write_has_its_events(where: str) -> None:
     with opened(where, "s") as session:
         message = session.user("Hello there")
-        written, part = session.events()
-        assert (written.kind, part.kind) == (events.MESSAGE_WRITTEN, events.PART_WRITTEN)
-        assert written.data == {"message": message.id, "place": 0, "tokens": part.data["tokens"]}
+        first, part = session.events()
+        assert (first.kind, part.kind) == (events.MESSAGE_WRITTEN, events.PART_WRITTEN)
+        assert first.data == {"message": message.id, "place": 0, "tokens": part.data["tokens"]}
         assert part.data == {"handle": "h0", "place": 0, "kind": "text", "tokens": 3}
-        assert (written.number, part.number, written.session) == (1, 2, "s")
-        assert abs(written.at - time.time() * 1000) < 60_000
+        assert (first.number, part.number, first.session) == (1, 2, "s")
+        assert abs(first.at - time.time() * 1000) < 60_000
         mark = last(session)
         session.record([TextPart(text="I look"), call("c")])
         assert kinds(since(session, mark)) == [events.MESSAGE_WRITTEN, *[events.PART_WRITTEN] * 2]
@@ -59,7 +62,7 @@ def test_each_operation_tells_what_it_did(where: str) -> None:
         assert settled.data["tokens"] > 40
 
 
-def test_what_shapes_the_view_tells_its_tokens(where: str) -> None:
+def test_operations_report_the_tokens_of_the_view(where: str) -> None:
     with opened(where, "s") as session:
         work(session)
         for operation, kind, more in (
@@ -72,31 +75,32 @@ def test_what_shapes_the_view_tells_its_tokens(where: str) -> None:
         ):
             mark, before = last(session), session.view().tokens
             operation()
-            told = since(session, mark)[-1]
-            assert told.kind == kind
-            assert told.data.items() >= more.items()
-            assert (told.data["before"], told.data["after"]) == (before, session.view().tokens)
-        numbers = [event.number for event in session.events(limit=10_000)]
-        assert numbers == list(range(1, len(numbers) + 1))
-        results = {pivot.number: pivot for pivot in session.operations()}
-        pruned = next(event for event in session.events() if event.kind == events.PRUNED)
-        assert (results[1].before, results[1].after) == (
-            pruned.data["before"],
-            pruned.data["after"],
-        )
+            event = since(session, mark)[-1]
+            assert event.kind == kind
+            assert event.data.items() >= more.items()
+            assert (event.data["before"], event.data["after"]) == (before, session.view().tokens)
+        assert_no_gaps(session)
+        first = session.operations()[0]
+        data = next(event.data for event in session.events() if event.kind == events.PRUNED)
+        assert (first.before, first.after) == (data["before"], data["after"])
 
 
-def test_a_compaction_tells_its_way(where: str) -> None:
+def assert_no_gaps(session: foldmark.Session) -> None:
+    numbers = [event.number for event in session.events(limit=10_000)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_compaction_reports_its_progress(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
         mark = last(session)
         session.queue(auto=True)
         session.queue()  # it is queued already
         session.compact("Folded.")
-        told = since(session, mark)
-        assert kinds(told) == [events.QUEUED, events.STARTED, events.COMPACTED]
-        assert {event.data["act"] for event in told} == {1}
-        assert told[0].data["auto"] is True
+        new = since(session, mark)
+        assert kinds(new) == [events.QUEUED, events.STARTED, events.COMPACTED]
+        assert {event.data["act"] for event in new} == {1}
+        assert new[0].data["auto"] is True
         mark = last(session)
         session.queue()
         session.cancel("too late")
@@ -119,63 +123,58 @@ def session_messages(where: str) -> tuple[Message, ...]:
         return session.export().messages
 
 
-def test_what_fails_tells_nothing(where: str) -> None:
+def test_failed_calls_have_no_events(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
         mark, version = last(session), session.info.version
-        for request in (session.undo, session.redo, lambda: session.result("x", "")):
+        for fail in (session.undo, session.redo, lambda: session.result("x", "")):
             with pytest.raises(foldmark.BadInput):
-                request()
+                fail()
         assert session.prune() is None
         assert (last(session), session.info.version) == (mark, version)
         session.user("More")
         assert since(session, mark)[0].number == mark + 1
 
 
-def test_events_come_in_pieces_of_any_size(where: str) -> None:
+def test_events_can_be_read_in_pages_of_any_size(where: str) -> None:
     with opened(where, "s") as session:
         work(session, 10)
         whole = session.events()
         for limit in (1, 2, 3, 7):
-            results: list[Event] = []
-            while piece := session.events(after=len(results), limit=limit):
-                assert len(piece) <= limit
-                results += piece
-            assert results == whole
+            read: list[Event] = []
+            while page := session.events(after=len(read), limit=limit):
+                assert len(page) <= limit
+                read += page
+            assert read == whole
         assert session.events(after=len(whole)) == []
 
 
-def test_an_event_that_never_happens_cannot_be_waited_for(where: str) -> None:
+def test_unknown_event_kinds_are_refused(where: str) -> None:
     with opened(where, "s") as session:
-        session.subscribe(print, ["mill.opened"])  # the program's own
+        session.subscribe(print, ["app.opened"])  # a kind of the program's own
         for wrong, near in (
             ("session.prund", "session.pruned"),
             ("compactions.", "compaction"),
             ("tool.eaten", "tool.called, tool.finished, tool.started"),
         ):
-            with pytest.raises(foldmark.BadInput, match=f"no event '{wrong}'; there is {near}"):
+            with pytest.raises(foldmark.BadInput, match=f"no event '{wrong}'; did you mean {near}"):
                 session.subscribe(print, [wrong])
-        events: list[Event] = []
-        session.subscribe(events.append, "message.written")  # one is enough
+        received: list[Event] = []
+        session.subscribe(received.append, "message.written")  # one kind needs no list
         session.user("Hello")
-        assert [event.kind for event in events] == ["message.written"]
+        assert kinds(received) == ["message.written"]
 
 
 def test_another_session_object_follows_from_a_number(where: str) -> None:
     with opened(where, "s") as writer, opened(where, "s") as reader:
         writer.user("One")
         after = last(writer)
-        results: list[Event] = []
-        follower = threading.Thread(
-            target=lambda: results.extend(reader.follow(after=after, seconds=2))
-        )
-        follower.start()
-        for text in ("Two", "Three"):
-            time.sleep(0.1)
-            writer.user(text)
-        follower.join(20)
-        assert results == writer.events(after=after)
-        assert [event.number for event in results] == [3, 4, 5, 6]
+        with ThreadPoolExecutor() as pool:
+            follower = pool.submit(lambda: list(islice(reader.follow(after, seconds=60), 4)))
+            writer.user("Two")
+            writer.user("Three")
+            assert follower.result() == writer.events(after=after)
+        assert [event.number for event in follower.result()] == [3, 4, 5, 6]
 
         async def read() -> list[Event]:
             return [event async for event in reader.afollow(seconds=0.1)]
@@ -199,11 +198,11 @@ def test_another_process_follows(where: str) -> None:
         assert other.stdout.readline() == b"ready\n"
         session.compact("Folded.")
         out, _ = other.communicate(timeout=30)
-        events = [f"{event.number} {event.kind}" for event in session.events(after=2)]
-        assert out.decode().splitlines() == events
+        lines = [f"{event.number} {event.kind}" for event in session.events(after=2)]
+        assert out.decode().splitlines() == lines
 
 
-def test_subscribers_are_told_the_same_and_one_that_raises_harms_nobody(where: str) -> None:
+def test_subscribers_get_all_events_even_if_another_one_raises(where: str) -> None:
     with opened(where, "s") as session:
         plain: list[Event] = []
         waiting: list[Event] = []
@@ -217,7 +216,7 @@ def test_subscribers_are_told_the_same_and_one_that_raises_harms_nobody(where: s
             waiting.append(event)
 
         def curious(event: Event) -> None:
-            """It may use the session: what is told of has happened."""
+            """Uses the session: the event has happened already."""
             assert session.info.events >= event.number
             assert session.view().tokens >= 0
 
@@ -247,12 +246,9 @@ def test_reading_takes_no_lease_and_closing_gives_it_back(where: str) -> None:
         return store.resolve("s").holder
 
     with opened(where, "s") as session:
-        session.view()
-        session.plan()
-        session.export()
+        for read in (session.view, session.plan, session.export, session.events, session.prune):
+            read()
         session.search("x")
-        session.events()
-        session.prune()
         session.cancel()
         session.messages()
         assert holder() is None
@@ -271,7 +267,7 @@ def test_reading_takes_no_lease_and_closing_gives_it_back(where: str) -> None:
     store.close()
 
 
-def test_who_acquires_a_session_sees_what_others_wrote_before(where: str) -> None:
+def test_acquiring_a_session_loads_what_others_wrote(where: str) -> None:
     with opened(where, "s") as one, opened(where, "s") as two:
         one.user("One")
         one.release()
@@ -283,9 +279,7 @@ def test_who_acquires_a_session_sees_what_others_wrote_before(where: str) -> Non
 
 
 @pytest.mark.parametrize("other_one", ["stays", "goes"])
-def test_a_session_that_was_overtaken_is_told_so_once_and_goes_on(
-    where: str, other_one: str
-) -> None:
+def test_an_overtaken_session_raises_once_and_then_continues(where: str, other_one: str) -> None:
     has_closed = other_one == "goes"
     with opened(where, "s", wait_seconds=0.2) as one, opened(where, "s") as two:
         one.user("One")
@@ -307,7 +301,7 @@ def test_a_session_that_was_overtaken_is_told_so_once_and_goes_on(
         assert "Two" in str(one.view().messages)
 
 
-def test_a_lease_that_has_run_out_is_still_held_where_nobody_took_it(where: str) -> None:
+def test_an_expired_lease_is_kept_unless_another_takes_it(where: str) -> None:
     with opened(where, "s") as session:
         session.user("One")
         end_leases(where)
@@ -317,7 +311,7 @@ def test_a_lease_that_has_run_out_is_still_held_where_nobody_took_it(where: str)
         assert session.info.places == 2
 
 
-def test_a_lease_that_was_given_back_is_no_claim(where: str) -> None:
+def test_a_released_lease_can_be_taken_again(where: str) -> None:
     with opened(where, "s") as one, opened(where, "s") as two:
         one.user("One")
         one.release()
@@ -327,52 +321,51 @@ def test_a_lease_that_was_given_back_is_no_claim(where: str) -> None:
         one.user("Three")
 
 
-def test_a_lease_costs_one_thread_however_often_it_is_given_back(where: str) -> None:
+def test_a_session_has_one_heartbeat_thread_however_often_it_releases(where: str) -> None:
     with opened(where, "s", lease_seconds=1.5) as session:
         for number in range(5):
             session.user(f"Message {number}")
             session.release()
-        beating = [t for t in threading.enumerate() if t.name == "foldmark-lease-s"]
-        assert len(beating) == 1
-        time.sleep(0.6)  # it beats while there is no lease, and takes none
+        heartbeats = [t for t in threading.enumerate() if t.name == "foldmark-lease-s"]
+        assert len(heartbeats) == 1
+        assert state_of(session).renew()  # without a lease, a heartbeat takes none
         store = Store.open(where)
         assert store.resolve("s").holder is None
         session.user("Again")
-        time.sleep(1.8)
-        row = store.resolve("s")
-        now = store.engine.read(f"SELECT {store.engine.now}")[0][0]
-        assert row.holder is not None
-        assert (row.expires or 0) > now
+        first = store.resolve("s").expires or 0
+        deadline = time.monotonic() + 60
+        while (store.resolve("s").expires or 0) <= first:  # until a heartbeat has renewed it
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert store.resolve("s").holder is not None
         store.close()
 
 
 # --- hooks -----------------------------------------------------------------------------------
 
 
-def test_a_hook_that_would_never_be_asked_is_refused(where: str) -> None:
+def test_an_object_without_hook_methods_is_refused(where: str) -> None:
     class Mistyped:
         def before_compaction(self, compaction: Any) -> None:
-            """Its name has three letters too many."""
+            """The name is wrong: it should be before_compact."""
 
-    with pytest.raises(
-        foldmark.BadPolicy, match=r"the hook Mistyped has none of .* before_compact,"
+    for hook, problem in (
+        (Mistyped(), r"the hook Mistyped has none of .* before_compact,"),
+        (Keeps, "the hook Keeps is a class; pass an instance, Keeps"),
     ):
-        opened(where, "s", hooks=[Mistyped()])
-    with pytest.raises(
-        foldmark.BadPolicy, match="the hook Keeps is a class; pass an instance, Keeps"
-    ):
-        opened(where, "s", hooks=[Keeps])
+        with pytest.raises(foldmark.BadPolicy, match=problem):
+            opened(where, "s", hooks=[hook])
 
 
 class Keeps:
-    """Spares the parts that it is given."""
+    """A hook that protects the named parts."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        self.asked: list[Prune] = []
+        self.plans: list[Prune] = []
 
     def before_prune(self, prune: Prune) -> Any:
-        self.asked.append(prune)
+        self.plans.append(prune)
         return self.names
 
 
@@ -382,15 +375,14 @@ def test_a_hook_spares_parts_of_a_prune(where: str) -> None:
         work(session)
         session.prune()
         session.undo()
-        planned = [f"h{ordinal:x}" for ordinal in keeps.asked[0].ordinals]
+        planned = [f"h{ordinal:x}" for ordinal in keeps.plans[0].ordinals]
         assert len(planned) > 3
         keeps.names = tuple(planned[:2])
-        operation = session.prune()
-        assert operation
+        assert session.prune()
         pruned = session.events(limit=10_000)[-1]
         assert (pruned.kind, pruned.data["parts"]) == (events.PRUNED, len(planned) - 2)
-        results = {hit.handle: hit.state for hit in session.search("parser", limit=100)}
-        assert [results[name] for name in planned[:3]] == ["shown", "shown", "pruned"]
+        states = {hit.handle: hit.state for hit in session.search("parser", limit=100)}
+        assert [states[name] for name in planned[:3]] == ["shown", "shown", "pruned"]
         session.undo()
         keeps.names = tuple(planned)
         assert session.prune() is None
@@ -406,14 +398,14 @@ def test_a_hook_vetoes_a_compaction(where: str) -> None:
         mark = last(session)
         assert session.queue(auto=True) is None
         assert session.compact("Folded.", auto=True) is None
-        told = since(session, mark)
-        assert kinds(told) == [events.FAILED] * 2
-        assert all(event.data["reason"] == "vetoed: not now" for event in told)
+        new = since(session, mark)
+        assert kinds(new) == [events.FAILED] * 2
+        assert all(event.data["reason"] == "vetoed: not now" for event in new)
         assert session.operations() == []
         assert session.compact("Folded.") is not None
 
 
-def test_a_hook_changes_what_is_shown_and_nothing_else(where: str) -> None:
+def test_a_hook_changes_the_view_and_nothing_else(where: str) -> None:
     class Adds:
         def on_view(self, view: View) -> View:
             note = UserMessage(content=(Text(text="Be brief."),))
@@ -428,7 +420,7 @@ def test_a_hook_changes_what_is_shown_and_nothing_else(where: str) -> None:
         assert b"Be brief." not in str(session.export()).encode()
 
 
-def test_a_hook_that_raises_or_hangs_is_skipped_and_told(where: str) -> None:
+def test_a_hook_that_raises_or_hangs_is_skipped_and_reported(where: str) -> None:
     class Broken:
         def before_prune(self, prune: Prune) -> None:
             raise RuntimeError(f"no {len(prune.prune)}")
@@ -453,14 +445,13 @@ def test_a_hook_that_raises_or_hangs_is_skipped_and_told(where: str) -> None:
         gate.set()
         assert len(session.view().messages) > 1
         session.user("Go on")
-        told = [event for event in since(session, mark) if event.kind == events.HOOK_FAILED]
-        assert [(event.data["hook"], event.data["point"]) for event in told] == [
+        data = [event.data for event in since(session, mark) if event.kind == events.HOOK_FAILED]
+        assert [(one["hook"], one["point"]) for one in data] == [
             ("Broken", "before_prune"),
             ("Broken", "before_compact"),
             ("Hangs", "before_compact"),
             ("Broken", "on_view"),
         ]
-        assert "RuntimeError: no" in told[0].data["problem"]
-        assert "longer than 0.2 s" in told[2].data["problem"]
-        numbers = [event.number for event in session.events(limit=10_000)]
-        assert numbers == list(range(1, len(numbers) + 1))
+        assert "RuntimeError: no" in data[0]["problem"]
+        assert "longer than 0.2 s" in data[2]["problem"]
+        assert_no_gaps(session)

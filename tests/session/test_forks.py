@@ -47,7 +47,7 @@ def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
     with opened(where, "s") as session:
         work(session)
         assert session.prune()
-        folded = session.compact("The wheels turn.")
+        folded = session.compact("All tests pass.")
         assert folded
         session.user("And now?")
         with session.fork(session="f") as fork:
@@ -74,7 +74,7 @@ def test_a_fork_of_an_undone_pivot_is_not_folded(where: str) -> None:
     with opened(where, "s") as session:
         work(session, 3)
         unfolded = bytes_of(session.view())
-        session.compact("The wheels turn.")
+        session.compact("All tests pass.")
         folded = bytes_of(session.view())
         session.undo()
         for message in (None, session.export().messages[-1].id):
@@ -141,17 +141,17 @@ def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
     with pytest.raises(NoSession) as none:
         store.resolve("latest")
     assert none.value.nearest == ()
-    for name in ("mill-one", "mill-two", "other", "odd\0", "'; DROP TABLE sessions; --", "ü%_"):
+    for name in ("repo-one", "repo-two", "other", "odd\0", "'; DROP TABLE sessions; --", "ü%_"):
         store.create(SessionInfo(id=name), estimate="classes")
-    assert store.resolve("mill-one").id == "mill-one"
+    assert store.resolve("repo-one").id == "repo-one"
     assert store.resolve("oth").id == "other"
     assert store.resolve("odd\0").info.id == "odd\0"
     assert store.resolve("ü").id == "ü%_"
     assert store.resolve("';").info.id == "'; DROP TABLE sessions; --"
     assert store.resolve("latest").id == "ü%_"
     for name, nearest in (
-        ("mill", ("mill-one", "mill-two")),
-        ("mill-onne", ("mill-one",)),
+        ("repo", ("repo-one", "repo-two")),
+        ("repo-onne", ("repo-one",)),
         ("zzz", ()),
         ("", ()),
         ("%", ()),
@@ -163,10 +163,10 @@ def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
         assert bool(missing.value.nearest) == bool(nearest)
     assert len(store.sessions()) == 6
     store.close()
-    with opened(where, "mill-one") as session:
+    with opened(where, "repo-one") as session:
         session.user("Newer")
     with opened(where, "latest") as session:
-        assert session.id == "mill-one"
+        assert session.id == "repo-one"
 
 
 def test_a_session_is_made_once(where: str) -> None:

@@ -1,4 +1,4 @@
-"""What hooks may change, and that none of them can break or hold up a session."""
+"""What hooks may change, and that no hook can break or block a session."""
 
 import asyncio
 import itertools
@@ -26,14 +26,14 @@ from foldmark.session.hooks import (
 )
 from foldmark.tokens.counters import round4
 
-SOON = 20.0  # seconds in which a loaded machine does what takes a millisecond
+SOON = 20.0  # seconds that are enough even on a busy machine
 SHORT = 0.05  # seconds after which a hook counts as hung
 NOTHING = Prune(prune=(), keep=(), tokens=0)
 VIEWER = Viewer(Log(round4), FOLDMARK)
 COMPACTION = CompactionRequest(viewer=VIEWER, session="s", auto=True, context=("a",), prompt="p")
 VIEW = VIEWER.view()
-# How a runner asks at each point, and what it gives where there are no hooks.
-ASKED: dict[str, tuple[Callable[[HookRunner], object], object]] = {
+# How a runner calls hooks at each point, and its result without hooks.
+CALLS: dict[str, tuple[Callable[[HookRunner], object], object]] = {
     "before_prune": (lambda runner: runner.protected_ordinals(NOTHING), set()),
     "before_compact": (lambda runner: runner.change_request(COMPACTION), (COMPACTION, None)),
     "before_continue": (lambda runner: runner.may_continue("s"), True),
@@ -43,28 +43,27 @@ AT_EVERY_POINT = pytest.mark.parametrize("point", POINTS)
 
 
 class Hook:
-    """A hook that answers at one point what it is given, or what a function returns."""
+    """A hook that returns, at one point, what a function returns."""
 
-    def __init__(self, point: str, answer: Callable[[Any], Any]) -> None:
-        self.given: list[Any] = []
-        self._answer = answer
-        setattr(self, point, self._asked)
+    def __init__(self, point: str, function: Callable[[Any], Any]) -> None:
+        self.values: list[Any] = []
+        self._function = function
+        setattr(self, point, self._call)
 
-    def _asked(self, value: Any) -> Any:
-        self.given.append(value)
-        return self._answer(value)
+    def _call(self, value: Any) -> Any:
+        self.values.append(value)
+        return self._function(value)
 
 
 class Runner(HookRunner):
-    """A runner that remembers what it was told of problems."""
+    """A runner that records reported problems."""
 
     def __init__(self, *hooks: object, seconds: float = SOON) -> None:
         self.problems: list[tuple[str, str, str]] = []
-        super().__init__(hooks, seconds=seconds, report=self._remember)
+        super().__init__(hooks, seconds=seconds, report=self._record)
 
-    def _remember(self, *problem: str) -> None:
-        name, point, words = problem
-        self.problems.append((name, point, words))
+    def _record(self, name: str, point: str, problem: str) -> None:
+        self.problems.append((name, point, problem))
 
 
 def hook_threads() -> list[threading.Thread]:
@@ -73,7 +72,7 @@ def hook_threads() -> list[threading.Thread]:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What hooks of a test hang at; it is opened at the end, and their threads end."""
+    """An event that hooks wait for; set at the end, so that their threads end."""
     gate = threading.Event()
     yield gate
     gate.set()
@@ -82,7 +81,7 @@ def gate() -> Iterator[threading.Event]:
         assert not thread.is_alive()
 
 
-# --- what they may change -------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------
 
 
 @AT_EVERY_POINT
@@ -96,7 +95,7 @@ def test_without_a_hook_for_a_point_nothing_changes_and_no_thread_is_started(
         raise AssertionError("a thread")
 
     monkeypatch.setattr(module.threading, "Thread", refuse)
-    ask, without = ASKED[point]
+    ask, without = CALLS[point]
     elsewhere = [Hook(other, lambda _: 1 // 0) for other in POINTS if other != point]
     for hooks in ([], [object(), Elsewhere()], elsewhere):
         runner = Runner(*hooks)
@@ -106,10 +105,10 @@ def test_without_a_hook_for_a_point_nothing_changes_and_no_thread_is_started(
 
 def test_parts_are_kept_by_ordinal_and_by_handle() -> None:
     answers: list[Any] = [[3, handle(26)], iter((4, "h1F ")), {5: "x"}, (n for n in (6,)), (), None]
-    request = [Hook("before_prune", lambda _, answer=answer: answer) for answer in answers]
-    runner = Runner(*request)
+    hooks = [Hook("before_prune", lambda _, answer=answer: answer) for answer in answers]
+    runner = Runner(*hooks)
     assert runner.protected_ordinals(NOTHING) == {3, 26, 4, 31, 5, 6}
-    assert [hook.given for hook in request] == [[NOTHING]] * len(request)
+    assert [hook.values for hook in hooks] == [[NOTHING]] * len(hooks)
     assert runner.problems == []
 
 
@@ -120,15 +119,13 @@ def test_each_hook_sees_the_compaction_as_the_one_before_left_it() -> None:
         CompactionChange(prompt="q"),
         CompactionChange(prompt="", context=("d",)),
     ]
-    request = [Hook("before_compact", lambda _, change=change: change) for change in changes]
+    hooks = [Hook("before_compact", lambda _, change=change: change) for change in changes]
     with_context = replace(COMPACTION, context=("a", "b", "c"))
     with_prompt = replace(with_context, prompt="q")
-    assert Runner(*request).change_request(COMPACTION) == (
-        replace(with_prompt, context=("a", "b", "c", "d"), prompt=""),
-        None,
-    )
-    records = [COMPACTION, with_context, with_context, with_prompt]
-    assert [hook.given for hook in request] == [[compaction] for compaction in records]
+    last = replace(with_prompt, context=("a", "b", "c", "d"), prompt="")
+    assert Runner(*hooks).change_request(COMPACTION) == (last, None)
+    requests = [COMPACTION, with_context, with_context, with_prompt]
+    assert [hook.values for hook in hooks] == [[request] for request in requests]
 
 
 def test_the_first_veto_ends_a_compaction() -> None:
@@ -137,10 +134,10 @@ def test_the_first_veto_ends_a_compaction() -> None:
     third = Hook("before_compact", lambda _: CompactionChange(veto="never"))
     changed, veto = Runner(first, second, third).change_request(COMPACTION)
     assert (changed, veto) == (replace(COMPACTION, context=("a", "b")), "not now")
-    assert third.given == []
+    assert third.values == []
 
 
-def test_a_veto_without_words_is_a_veto() -> None:
+def test_an_empty_veto_is_a_veto() -> None:
     hook = Hook("before_compact", lambda _: CompactionChange(veto=""))
     assert Runner(hook).change_request(COMPACTION) == (COMPACTION, "Hook gives no reason")
 
@@ -149,20 +146,20 @@ def test_a_veto_without_words_is_a_veto() -> None:
     ("answers", "may"), [([None, True], True), ([True, False, None], False), ([False], False)]
 )
 def test_one_hook_is_enough_to_stop_a_session(answers: list[bool | None], *, may: bool) -> None:
-    request = [Hook("before_continue", lambda _, answer=answer: answer) for answer in answers]
-    runner = Runner(*request)
+    hooks = [Hook("before_continue", lambda _, answer=answer: answer) for answer in answers]
+    runner = Runner(*hooks)
     assert runner.may_continue("the session") is may
-    assert request[0].given == ["the session"]
+    assert hooks[0].values == ["the session"]
     assert runner.problems == []
 
 
 def test_each_hook_sees_the_view_of_the_one_before() -> None:
-    request = [
+    hooks = [
         Hook("on_view", lambda view: replace(view, tokens=view.tokens + 1)),
         Hook("on_view", lambda _: None),
         Hook("on_view", lambda view: replace(view, tokens=view.tokens * 10)),
     ]
-    assert Runner(*request).change_view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
+    assert Runner(*hooks).change_view(VIEW) == replace(VIEW, tokens=(VIEW.tokens + 1) * 10)
 
 
 def test_one_object_may_have_all_methods_async_or_not() -> None:
@@ -209,7 +206,7 @@ def test_a_hook_sees_the_context_of_its_caller_and_cannot_change_it(*, is_async:
     word.reset(reset)
 
 
-# --- what they cannot break -----------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------
 
 
 def failing(value: object) -> object:
@@ -238,17 +235,17 @@ async def cancelled(value: object) -> object:
         (cancelled, "CancelledError"),
     ],
 )
-def test_a_hook_that_raises_is_reported_and_passed_over(
+def test_a_hook_that_raises_is_reported_and_ignored(
     point: str, broken: Callable[[Any], Any], problem: str
 ) -> None:
-    ask, without = ASKED[point]
+    ask, without = CALLS[point]
     other = Hook(point, lambda _: None)
     runner = Runner(Hook(point, broken), other)
     assert ask(runner) == without
-    ((name, where, words),) = runner.problems
+    ((name, where, text),) = runner.problems
     assert (name, where) == ("Hook", point)
-    assert problem in words
-    assert len(other.given) == 1
+    assert problem in text
+    assert len(other.values) == 1
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -281,15 +278,15 @@ WRONG: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(
     ("point", "answer", "problem"), WRONG, ids=[f"{w[0]}-{n}" for n, w in enumerate(WRONG)]
 )
-def test_an_answer_that_is_none_is_reported_and_passed_over(
+def test_a_wrong_return_value_is_reported_and_ignored(
     point: str, answer: object, problem: str
 ) -> None:
-    ask, without = ASKED[point]
+    ask, without = CALLS[point]
     runner = Runner(Hook(point, lambda _: answer))
     assert ask(runner) == without
-    ((name, where, words),) = runner.problems
+    ((name, where, text),) = runner.problems
     assert (name, where) == ("Hook", point)
-    assert problem in words
+    assert problem in text
 
 
 def test_a_method_that_cannot_be_called_is_reported() -> None:
@@ -301,24 +298,18 @@ def test_a_method_that_cannot_be_called_is_reported() -> None:
     runner = Runner(Odd(), Odd)
     assert runner.may_continue("s")
     assert runner.change_view(VIEW) == VIEW
-    assert [(name, point) for name, point, _ in runner.problems] == [
-        ("Odd", "before_continue"),
-        ("Odd", "before_continue"),
-        ("Odd", "on_view"),
-        ("Odd", "on_view"),
-    ]
+    points = [("Odd", "before_continue")] * 2 + [("Odd", "on_view")] * 2
+    assert [(name, point) for name, point, _ in runner.problems] == points
 
 
-# --- what they cannot hold up ---------------------------------------------------------------
+# --- time limits ----------------------------------------------------------------------------
 
 
 @AT_EVERY_POINT
-def test_a_hook_that_hangs_is_reported_and_not_asked_again_while_it_does(
-    point: str, gate: threading.Event
-) -> None:
+def test_a_hanging_hook_is_reported_and_not_called_again(point: str, gate: threading.Event) -> None:
     hanging = Hook(point, lambda _: gate.wait(SOON) and None)
     runner = Runner(hanging, seconds=SHORT)
-    ask, without = ASKED[point]
+    ask, without = CALLS[point]
     assert [ask(runner) for _ in range(3)] == [without] * 3
     assert runner.problems == [
         ("Hook", point, "took longer than 0.05 s"),
@@ -329,10 +320,10 @@ def test_a_hook_that_hangs_is_reported_and_not_asked_again_while_it_does(
     assert thread.daemon
     gate.set()
     thread.join(SOON)
-    assert len(hanging.given) == 1
+    assert len(hanging.values) == 1
 
 
-def test_other_hooks_are_asked_beside_one_that_hangs(gate: threading.Event) -> None:
+def test_other_hooks_are_called_beside_a_hanging_one(gate: threading.Event) -> None:
     hanging = Hook("before_prune", lambda _: [2] if gate.wait(SOON) else None)
     other = Hook("before_prune", lambda _: [1])
     runner = Runner(hanging, other, seconds=SHORT)
@@ -342,10 +333,10 @@ def test_other_hooks_are_asked_beside_one_that_hangs(gate: threading.Event) -> N
     assert len(hook_threads()) == 1
 
 
-def test_a_late_answer_is_never_used_but_a_hook_that_is_back_is_asked_again(
+def test_a_late_value_is_never_used_but_a_hook_that_returned_is_called_again(
     gate: threading.Event,
 ) -> None:
-    hook = Hook("before_continue", lambda _: not gate.wait(SOON))  # a veto, when it comes
+    hook = Hook("before_continue", lambda _: not gate.wait(SOON))  # a late veto
     runner = Runner(hook, seconds=SHORT)
     assert runner.may_continue("first")
     (thread,) = hook_threads()
@@ -354,11 +345,11 @@ def test_a_late_answer_is_never_used_but_a_hook_that_is_back_is_asked_again(
     assert len(runner.problems) == 1
     runner._seconds = SOON  # pyright: ignore[reportPrivateUsage]
     assert not runner.may_continue("second")
-    assert hook.given == ["first", "second"]
+    assert hook.values == ["first", "second"]
     assert len(runner.problems) == 1
 
 
-def test_an_answer_that_hangs_while_it_is_read_is_a_hook_that_hangs(gate: threading.Event) -> None:
+def test_a_generator_that_hangs_counts_as_a_hanging_hook(gate: threading.Event) -> None:
     def slowly(_: object) -> Iterator[int]:
         yield 1
         gate.wait(SOON)
@@ -424,8 +415,8 @@ print(HookRunner(hooks[:1], report=print).may_continue("s"))
 """
 
 
-def found(folder: Path, entries: bytes) -> tuple[list[str], str]:
-    """What a program prints and logs that finds the hooks of a package in this folder."""
+def installed(folder: Path, entries: bytes) -> tuple[list[str], str]:
+    """The output and the log of a program that loads the hooks of a package in this folder."""
     info = folder / "offered-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
@@ -442,7 +433,7 @@ def found(folder: Path, entries: bytes) -> tuple[list[str], str]:
 def test_hooks_of_installed_packages_are_found_by_name_and_broken_ones_are_logged(
     tmp_path: Path,
 ) -> None:
-    printed, logged = found(tmp_path, ENTRY_POINTS.encode())
+    printed, logged = installed(tmp_path, ENTRY_POINTS.encode())
     assert printed == ["['Veto', 'Veto', 'offered']", "False"]
     for name in ("a_leaving", "b_absent", "c_missing", "d_broken"):
         assert f"ERROR foldmark the hook {name} " in logged
@@ -450,7 +441,7 @@ def test_hooks_of_installed_packages_are_found_by_name_and_broken_ones_are_logge
     assert "ValueError: broken on purpose" in logged
 
 
-def test_packages_that_cannot_be_read_are_logged_and_offer_no_hooks(tmp_path: Path) -> None:
-    printed, logged = found(tmp_path, b"[foldmark.hooks]\nx = \xff\n")
+def test_unreadable_packages_are_logged_and_have_no_hooks(tmp_path: Path) -> None:
+    printed, logged = installed(tmp_path, b"[foldmark.hooks]\nx = \xff\n")
     assert printed == ["[]", "True"]
     assert logged.startswith("ERROR foldmark installed packages cannot be searched")

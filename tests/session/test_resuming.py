@@ -22,9 +22,9 @@ class MayNot:
 
 
 def mid_work(session: foldmark.Session) -> None:
-    session.user("Mend the mill")
+    session.user("Fix the login")
     for number in range(30):
-        step(session, f"c{number}", "wheel\n" * 300, f"w{number}.py")
+        step(session, f"c{number}", "check\n" * 300, f"w{number}.py")
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,13 @@ from foldmark.summary.transcript import TextLimits, transcript_blocks
 from foldmark.testing import ScriptedModel
 from foldmark.tokens.counters import by_classes
 
-LONG = "The wheel turns and the mill grinds what the cart has brought. " * 40
+LONG = "The build runs and a test checks what the commit has changed. " * 40
 
 
 def work(session: Session, steps: int = 12) -> None:
-    session.user("Look at the wheel.")
+    session.user("Look at the parser.")
     for number in range(steps):
-        state = Pending(input={"filePath": f"mill/wheel_{number}.py"})
+        state = Pending(input={"filePath": f"app/parser_{number}.py"})
         call = ToolPart(tool="read", call_id=f"c{number}", state=state)
         session.record([TextPart(text=LONG), call])
         session.result(f"c{number}", LONG)
@@ -51,12 +51,12 @@ def test_no_text_keeps_the_masking_from_its_end(text: str) -> None:
 
 
 def test_the_name_of_a_field_tells_that_its_value_is_a_secret() -> None:
-    state = Pending(input={"api_key": "Zx81kQ93mmPq77Lw", "path": "mill/wheel_81.py"})
+    state = Pending(input={"api_key": "Zx81kQ93mmPq77Lw", "path": "app/parser_81.py"})
     part = ToolPart(tool="login", call_id="c", state=state)
     log = Log(by_classes, [Message(info=UserInfo(id="u"), parts=(part,))])
     (remaining,) = masked_entry(log.entries[0]).message.parts
     assert isinstance(remaining, ToolPart)
-    assert remaining.state.input == {"api_key": "[masked: value]", "path": "mill/wheel_81.py"}
+    assert remaining.state.input == {"api_key": "[masked: value]", "path": "app/parser_81.py"}
 
 
 def test_a_recorded_text_cannot_pass_for_another_speaker() -> None:
@@ -83,7 +83,7 @@ def test_who_is_told_of_a_piece_may_not_wait_for_the_compaction(tmp_path: Path) 
         work(session)
         assert session.compact() is not None
     assert refused
-    assert "in this very thread" in refused[0]
+    assert "already compacting" in refused[0]
 
 
 def test_subscribers_are_called_when_no_lock_is_held(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_subscribers_are_called_when_no_lock_is_held(tmp_path: Path) -> None:
             thread.join(20)
 
         session.subscribe(told, ["message.written"])
-        session.user("Look at the wheel.")
+        session.user("Look at the parser.")
         assert operation.is_set()
 
 
@@ -109,12 +109,12 @@ def test_secrets_in_an_answer_are_masked_as_it_comes(tmp_path: Path) -> None:
         window=60_000,
         output=4_000,
         policy="opencode",
-        summarizer=ScriptedModel(f"The key is {key} and the wheel is worn"),
+        summarizer=ScriptedModel(f"The key is {key} and the parser is slow"),
     ) as session:
         session.subscribe(lambda event: pieces.append(event.data["text"]), ["compaction.delta"])
         work(session)
         session.compact()
-    assert "".join(pieces) == "The key is [masked: anthropic key] and the wheel is worn"
+    assert "".join(pieces) == "The key is [masked: anthropic key] and the parser is slow"
 
 
 def test_settings_hold_beside_a_policy_of_ones_own(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_pivots_made_by_hand_are_no_thrashing(tmp_path: Path) -> None:
 def test_a_target_is_a_number_of_tokens(tmp_path: Path) -> None:
     with (
         foldmark.open(tmp_path / "a.db", window=40_000, summarizer="digest") as session,
-        pytest.raises(foldmark.BadInput, match="the target is 0"),
+        pytest.raises(foldmark.BadInput, match="target is 0"),
     ):
         session.compact(target=0)
 
@@ -197,4 +197,4 @@ def test_no_line_keeps_an_outcome_from_being_told(line: str) -> None:
 
 def test_an_address_of_a_server_is_one_of_the_web() -> None:
     with pytest.raises(foldmark.BadPolicy, match="http"):
-        summarizer("openai:one", base_url="ftp://mill")
+        summarizer("openai:one", base_url="ftp://repo")

@@ -29,7 +29,7 @@ from tests.support.stored_sessions import call, fill, opened, work
 
 SAID = (
     "The Zeppelin lands at DAWN",
-    "load_user_profile calls fetchAll in src/mill/wheel_race.py",
+    "load_user_profile calls fetchAll in src/app/parser_race.py",
     "日本語のテキスト and 한국어",
     "Ünïcödé Straße café ΣΊΣΥΦΟΣ \u017ftop",
     "version 1.2.3-rc4 of 3.14159, see RFC2119",
@@ -46,8 +46,8 @@ FOUND: dict[str, set[int]] = {
     "profile": {1},
     "load_user": {1},
     "fetchall": {1},
-    "wheel_race.py": {1},
-    "src/mill": {1},
+    "parser_race.py": {1},
+    "src/app": {1},
     "race": {1},
     "日本": {2},
     "本": {2},
@@ -93,17 +93,17 @@ def test_words_are_found_whatever_they_are(where: str, *, indexed: bool) -> None
         row = session.info
         assert (row.indexed == row.places) == indexed
         for query, indexes in FOUND.items():
-            assert {results.place for results in session.search(query)} == indexes, query
+            assert {hit.place for hit in session.search(query)} == indexes, query
 
 
 def test_exact_matches_come_first_then_the_newest(where: str) -> None:
-    texts = ["mill wheel", "wheel of the mill", "mill wheel again", "wheel mill"]
+    texts = ["repo parser", "parser of the repo", "repo parser again", "parser repo"]
     fill(where, [said(number, text) for number, text in enumerate(texts)])
     with opened(where, "s") as session:
-        assert [results.place for results in session.search("mill wheel")] == [2, 0, 3, 1]
-        assert [results.place for results in session.search("mill wheel", limit=1)] == [2]
-        assert session.search("mill wheel", limit=0) == []
-        assert session.search("mill wheel")[0].snippet == "mill wheel again"
+        assert [hit.place for hit in session.search("repo parser")] == [2, 0, 3, 1]
+        assert [hit.place for hit in session.search("repo parser", limit=1)] == [2]
+        assert session.search("repo parser", limit=0) == []
+        assert session.search("repo parser")[0].snippet == "repo parser again"
 
 
 def test_what_is_told_of_a_find(where: str) -> None:
@@ -184,8 +184,8 @@ def test_a_fork_finds_its_own_words_whatever_becomes_of_its_origin(where: str) -
 
 def test_what_stands_beside_the_parts_does_not_crowd_out_what_is_in_them(where: str) -> None:
     """Every answer names the folder; only one part speaks of it."""
-    path = Path(cwd="/home/mill", root="/home/mill")
-    messages = [said(0, "the mill stands")]
+    path = Path(cwd="/home/repo", root="/home/repo")
+    messages = [said(0, "the repo stands")]
     messages += [
         Message(
             info=AssistantInfo(id=f"a{number}", path=path, finish="stop"),
@@ -195,7 +195,7 @@ def test_what_stands_beside_the_parts_does_not_crowd_out_what_is_in_them(where: 
     ]
     fill(where, messages)
     with opened(where, "s") as session:
-        assert [results.place for results in session.search("mill", limit=1)] == [0]
+        assert [hit.place for hit in session.search("repo", limit=1)] == [0]
 
 
 def test_inputs_outputs_and_names_of_files_are_found_and_their_bytes_are_not(where: str) -> None:
@@ -211,17 +211,17 @@ def test_inputs_outputs_and_names_of_files_are_found_and_their_bytes_are_not(whe
 
 
 SIGNS = """
-" "" * ( ) () AND OR NOT NEAR a:b ^a -a "mill mill"* mill* & | ! <-> :* !mill 'mill' mill:* mill:A
-' '' \\ \' $1 %s % _ ? mill? ... {mill} [mill] mill\\ rowid doc words
+" "" * ( ) () AND OR NOT NEAR a:b ^a -a "repo repo"* repo* & | ! <-> :* !repo 'repo' repo:* repo:A
+' '' \\ \' $1 %s % _ ? repo? ... {repo} [repo] repo\\ rowid doc words
 """
 HOSTILE = (
     *SIGNS.split(),
-    *("NEAR(a b, 2)", "text : mill", "mill AND", "mill OR wheel", "NOT mill", "mill & wheel"),
-    *("mill | wheel", "mill <-> wheel", "'; DROP TABLE sessions; --", "", " ", "\n", "—"),
-    *("\0", "mill\0wheel", "\ud83d", "mill \ud83d", "\ue001", "stop mill", "\u017ftop mill"),
-    *("a" * 100_000, "mill " * 20_000, "'" * 50_000),
+    *("NEAR(a b, 2)", "text : repo", "repo AND", "repo OR parser", "NOT repo", "repo & parser"),
+    *("repo | parser", "repo <-> parser", "'; DROP TABLE sessions; --", "", " ", "\n", "—"),
+    *("\0", "repo\0parser", "\ud83d", "repo \ud83d", "\ue001", "stop repo", "\u017ftop repo"),
+    *("a" * 100_000, "repo " * 20_000, "'" * 50_000),
     " ".join(f"w{number}" for number in range(20_000)),
-    "mill " + " ".join(f"{number}" for number in range(20_000)),
+    "repo " + " ".join(f"{number}" for number in range(20_000)),
     " ".join(f"{number}" for number in range(20_000)),
 )
 
@@ -234,15 +234,15 @@ def holds(text: str, query: str) -> bool:
 
 
 def test_hostile_queries_are_data(where: str) -> None:
-    texts = ["the mill and its wheel", "mill or wheel, not near", "a rowid \u017ftop doc mill"]
+    texts = ["the repo and its parser", "repo or parser, not near", "a rowid \u017ftop doc repo"]
     texts.append(" ".join(f"{number}" for number in range(20_000)))
     fill(where, [said(number, text) for number, text in enumerate(texts)])
-    texts.append("mill wheel, not indexed yet; 1 2 3 words")
+    texts.append("repo parser, not indexed yet; 1 2 3 words")
     with opened(where, "s") as session:
         session.user(texts[-1])
         for query in HOSTILE:
             expected = {index for index, text in enumerate(texts) if holds(text, query)}
-            assert {results.place for results in session.search(query)} == expected, query[:40]
+            assert {hit.place for hit in session.search(query)} == expected, query[:40]
     with opened(where, "s") as session:
         assert session.info.places == 5
 

@@ -22,7 +22,7 @@ def worked(session: foldmark.Session, steps: int = 40) -> None:
             tool="read", call_id=f"c{number}", state=Pending(input={"filePath": f"a{number}.py"})
         )
         session.record([TextPart(text="I look"), call])
-        session.result(f"c{number}", f"line {number} of a wheel\n" * 300)
+        session.result(f"c{number}", f"line {number} of a file\n" * 300)
     session.record("All is well.")
 
 
@@ -36,11 +36,11 @@ def test_undo_gives_the_very_view_of_before(where: str) -> None:
         views = [session.view()]
         assert session.prune() is not None
         views.append(session.view())
-        assert session.compact("The wheels turn.") is not None
+        assert session.compact("All tests pass.") is not None
         views.append(session.view())
         session.user("And now?")
         session.record("More of the same.", tokens=None)
-        session.compact("The wheels still turn.")
+        session.compact("All tests still pass.")
         session.undo()
         session.undo()
         session.undo()
@@ -54,13 +54,13 @@ def test_undo_gives_the_very_view_of_before(where: str) -> None:
 
 
 def test_what_is_opened_again_is_what_was_closed(where: str) -> None:
-    with opened(where, session="mill") as session:
+    with opened(where, session="repo") as session:
         worked(session)
         session.prune()
-        session.compact("The wheels turn.")
+        session.compact("All tests pass.")
         session.user("And now?")
         view, plan = session.view(), session.plan()
-    with opened(where, session="mill") as again:
+    with opened(where, session="repo") as again:
         assert again.view() == view
         assert again.plan() == plan
 
@@ -82,12 +82,12 @@ def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> 
         assert queued is not None
         assert session.queue() == queued
         assert session.view().pivot is None
-        with pytest.raises(foldmark.BadInput, match="not waiting"):
+        with pytest.raises(foldmark.BadInput, match="no longer queued"):
             session.compact("Another.", operation=queued.number + 1)
-        operation = session.compact("The wheels turn.", operation=queued.number)
+        operation = session.compact("All tests pass.", operation=queued.number)
         assert operation is not None
         assert (operation.number, operation.state) == (queued.number, "done")
-        with pytest.raises(foldmark.BadInput, match="not waiting"):
+        with pytest.raises(foldmark.BadInput, match="no longer queued"):
             session.compact("Again.", operation=queued.number)
         assert [pivot.kind for pivot in session.operations()] == ["pivot"]
 
@@ -167,8 +167,8 @@ def test_a_session_recovers_from_a_refusal_and_learns_the_window(tmp_path: Path)
     with foldmark.open(tmp_path / "s.db", window=60_000, summarizer="digest") as session:
         session.user("Go.")
         for number in range(40):
-            session.record(f"I turn wheel {number}. " + "word " * 400)
-            session.user(f"And wheel {number + 1}?")
+            session.record(f"I run test {number}. " + "word " * 400)
+            session.user(f"And test {number + 1}?")
         before = session.view().tokens
         text = "prompt is too long: 12032 tokens > 8000 maximum"
         assert not session.recover(ValueError("something else"))

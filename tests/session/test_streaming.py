@@ -1,4 +1,4 @@
-"""Listening to streams: chunks pass as they came, and what was said is recorded however it ends."""
+"""Recording streams: chunks pass unchanged, and the reply is recorded however the stream ends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -28,17 +28,17 @@ each_wire = pytest.mark.parametrize("wire", WIRES)
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[foldmark.Session]:
     with foldmark.open(tmp_path / "store.db", session="s", durable=False) as opened:
-        opened.user("Look at both stones.")
+        opened.user("Look at both files.")
         yield opened
 
 
 def chunks(wire: str) -> list[Any]:
-    """The chunks of an answer as the client of its wire gives them."""
+    """The chunks of a reply as the client of an API yields them."""
     events = [event for event in answer(wire).streamed if event.get("type") != "ping"]
     return [SDK[wire].validate_python(event) for event in events]
 
 
-def said(message: Message) -> str:
+def text_of(message: Message) -> str:
     parts = message.parts
     return "".join(part.text for part in parts if isinstance(part, TextPart | ReasoningPart))
 
@@ -59,32 +59,29 @@ def is_cut_off(session: foldmark.Session) -> bool:
     return isinstance(info(session).error, dict) and not info(session).finish
 
 
-async def given(items: list[Any], error: BaseException | None = None) -> AsyncIterator[Any]:
+async def async_stream(items: list[Any], error: BaseException | None = None) -> AsyncIterator[Any]:
     for item in items:
         yield item
     if error is not None:
         raise error
 
 
-# --- to the end ------------------------------------------------------------------------------
+# --- complete streams ------------------------------------------------------------------------
 
 
 @each_wire
-def test_chunks_pass_as_they_came_and_the_answer_is_recorded(
+def test_chunks_pass_unchanged_and_the_reply_is_recorded(
     session: foldmark.Session, wire: str
 ) -> None:
-    entry = chunks(wire)
-    passed = list(session.record_stream(entry))
-    assert all(one is other for one, other in zip(passed, entry, strict=True))
+    stream = chunks(wire)
+    passed = list(session.record_stream(stream))
+    assert all(one is other for one, other in zip(passed, stream, strict=True))
     whole = last(session)
     again = session.record(answer(wire).whole)
     assert [bare(part) for part in whole.parts] == [bare(part) for part in again.parts]
-    first, second = (cast("AssistantInfo", entry.info) for entry in (whole, again))
-    assert (first.tokens, first.finish, first.model_id) == (
-        second.tokens,
-        second.finish,
-        second.model_id,
-    )
+    first, second = (cast("AssistantInfo", message.info) for message in (whole, again))
+    for field in ("tokens", "finish", "model_id"):
+        assert getattr(first, field) == getattr(second, field)
     assert first.finish == "tool-calls"
     assert calls(session) == [call.given for call in CALLS]
 
@@ -95,59 +92,59 @@ def bare(part: Any) -> Any:
 
 @each_wire
 def test_the_async_form_does_the_same(session: foldmark.Session, wire: str) -> None:
-    entry = chunks(wire)
+    stream = chunks(wire)
 
-    async def listened() -> list[Any]:
-        return [chunk async for chunk in session.arecord_stream(given(entry), wire)]
+    async def listen() -> list[Any]:
+        return [chunk async for chunk in session.arecord_stream(async_stream(stream), wire)]
 
-    passed = asyncio.run(listened())
-    assert all(one is other for one, other in zip(passed, entry, strict=True))
-    assert said(last(session)) == THINKS + WORDS
+    passed = asyncio.run(listen())
+    assert all(one is other for one, other in zip(passed, stream, strict=True))
+    assert text_of(last(session)) == THINKS + WORDS
     assert not is_cut_off(session)
     assert len(session.export().messages) == 2
 
 
-# --- broken off ------------------------------------------------------------------------------
+# --- interrupted streams ---------------------------------------------------------------------
 
 
 @each_wire
-def test_what_was_said_is_recorded_where_the_loop_is_left(
+def test_a_partial_reply_is_recorded_if_the_loop_ends_early(
     session: foldmark.Session, wire: str
 ) -> None:
-    entry, events = chunks(wire), 0
-    for chunk in session.record_stream(entry):
-        events += 1
+    stream, count = chunks(wire), 0
+    for chunk in session.record_stream(stream):
+        count += 1
         if WORDS[:4] in str(chunk):
             break
-    assert 0 < events < len(entry)
+    assert 0 < count < len(stream)
     assert is_cut_off(session)
-    assert said(last(session)).startswith(THINKS + WORDS[:4])
+    assert text_of(last(session)).startswith(THINKS + WORDS[:4])
     assert calls(session) == []
     session.user("And?")
-    text = session.messages(wire)
-    assert_accepted(wire, text)
-    assert WORDS[:4] in str(text)
+    messages = session.messages(wire)
+    assert_accepted(wire, messages)
+    assert WORDS[:4] in str(messages)
 
 
 @each_wire
-def test_an_async_loop_that_is_left_records_before_the_next_request(
+def test_an_async_loop_that_ends_early_records_before_the_next_request(
     session: foldmark.Session, wire: str
 ) -> None:
     async def leave() -> list[Any]:
-        async for chunk in session.arecord_stream(given(chunks(wire))):
+        async for chunk in session.arecord_stream(async_stream(chunks(wire))):
             if WORDS[:4] in str(chunk):
                 break
         await session.auser("And?")
         return await session.amessages(wire)
 
-    text = asyncio.run(leave())
-    assert_accepted(wire, text)
-    assert WORDS[:4] in str(text)
+    messages = asyncio.run(leave())
+    assert_accepted(wire, messages)
+    assert WORDS[:4] in str(messages)
     assert [message.is_user for message in session.export().messages] == [True, False, True]
 
 
 @pytest.mark.parametrize("wire", [None, *WIRES])
-def test_an_error_that_comes_alone_is_passed_on_and_nothing_is_recorded(
+def test_a_single_error_chunk_is_passed_on_and_not_recorded(
     session: foldmark.Session, wire: str | None
 ) -> None:
     before = session.export()
@@ -165,7 +162,7 @@ def test_an_error_that_comes_alone_is_passed_on_and_nothing_is_recorded(
 
 
 @each_wire
-def test_an_error_in_the_middle_goes_on_when_what_was_said_is_recorded(
+def test_an_error_propagates_after_the_partial_reply_is_recorded(
     session: foldmark.Session, wire: str
 ) -> None:
     def broken() -> Iterator[Any]:
@@ -175,20 +172,22 @@ def test_an_error_in_the_middle_goes_on_when_what_was_said_is_recorded(
     with pytest.raises(ConnectionError, match="reset"):
         list(session.record_stream(broken()))
     assert is_cut_off(session)
-    assert said(last(session)).startswith(THINKS)
+    assert text_of(last(session)).startswith(THINKS)
 
-    async def listened() -> None:
-        async for _ in session.arecord_stream(given(chunks(wire)[:-3], ConnectionError("reset"))):
+    async def listen() -> None:
+        async for _ in session.arecord_stream(
+            async_stream(chunks(wire)[:-3], ConnectionError("reset"))
+        ):
             pass
 
     before = last(session)
     with pytest.raises(ConnectionError, match="reset"):
-        asyncio.run(listened())
-    assert said(last(session)) == said(before)
+        asyncio.run(listen())
+    assert text_of(last(session)) == text_of(before)
     assert last(session).id != before.id
 
 
-def test_an_error_of_the_program_itself_leaves_what_was_said(session: foldmark.Session) -> None:
+def test_an_error_of_the_program_keeps_the_partial_reply(session: foldmark.Session) -> None:
     def work() -> None:
         for chunk in session.record_stream(chunks("anthropic")):
             if WORDS[:4] in str(chunk):
@@ -196,57 +195,56 @@ def test_an_error_of_the_program_itself_leaves_what_was_said(session: foldmark.S
 
     with pytest.raises(ZeroDivisionError):
         work()
-    assert said(last(session)).startswith(THINKS)
+    assert text_of(last(session)).startswith(THINKS)
     assert is_cut_off(session)
 
 
-def test_a_task_that_is_cancelled_leaves_what_was_said(session: foldmark.Session) -> None:
+def test_a_cancelled_task_keeps_the_partial_reply(session: foldmark.Session) -> None:
     async def stalled() -> AsyncIterator[Any]:
         for chunk in chunks("anthropic")[:-4]:
             yield chunk
         await asyncio.sleep(600)
 
     async def work() -> None:
-        events = asyncio.Event()
+        started = asyncio.Event()
 
         async def listen() -> None:
             async for chunk in session.arecord_stream(stalled()):
                 if WORDS[:4] in str(chunk):
-                    events.set()
+                    started.set()
 
         task = asyncio.create_task(listen())
-        await events.wait()
-        await asyncio.sleep(0.01)
+        await started.wait()  # the task continues until it waits for the chunk that never comes
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(work())
-    assert said(last(session)) == THINKS + WORDS
+    assert text_of(last(session)) == THINKS + WORDS
     assert is_cut_off(session)
     assert calls(session) == [CALLS[0].given]
 
 
-def test_a_stream_under_a_name_is_ended_by_closing_it(session: foldmark.Session) -> None:
+def test_closing_a_stream_records_the_partial_reply(session: foldmark.Session) -> None:
     stream = session.record_stream(chunks("gemini"))
     next(stream)
     stream.close()
-    assert THINKS.startswith(said(last(session)))
+    assert THINKS.startswith(text_of(last(session)))
 
     async def work() -> None:
-        async with session.arecord_stream(given(chunks("gemini"))) as hearing:
-            async for _ in hearing:
+        async with session.arecord_stream(async_stream(chunks("gemini"))) as recording:
+            async for _ in recording:
                 break
             assert len(session.export().messages) == 2
         assert len(session.export().messages) == 3
-        await hearing.aclose()
-        assert [chunk async for chunk in hearing] == []
+        await recording.aclose()
+        assert [chunk async for chunk in recording] == []
 
     asyncio.run(work())
     assert len(session.export().messages) == 3
 
 
-def test_a_stream_that_is_left_when_all_was_said_is_whole(session: foldmark.Session) -> None:
+def test_a_stream_left_after_its_last_chunk_is_complete(session: foldmark.Session) -> None:
     for chunk in session.record_stream(answer("openai-chat").streamed):
         if chunk["choices"][0]["finish_reason"]:
             break
@@ -255,26 +253,25 @@ def test_a_stream_that_is_left_when_all_was_said_is_whole(session: foldmark.Sess
 
 
 @each_wire
-def test_nothing_is_recorded_where_nothing_was_said(session: foldmark.Session, wire: str) -> None:
+def test_an_empty_stream_records_nothing(session: foldmark.Session, wire: str) -> None:
     nothing: list[Any] = []
     assert list(session.record_stream(nothing)) == list(session.record_stream(nothing, wire)) == []
-    if wire != "gemini":  # its first chunk says something
+    if wire != "gemini":  # its first chunk has content
         list(session.record_stream(answer(wire).streamed[:1]))
     assert len(session.export().messages) == 1
 
 
-def test_what_is_wrong_is_told_at_once(session: foldmark.Session) -> None:
-    no_stream = cast("Any", 5)
-    with pytest.raises(foldmark.BadInput, match="unknown API format"):
-        session.record_stream([], "pigeon")
-    with pytest.raises(foldmark.BadInput, match="expected a stream, not int"):
-        session.record_stream(no_stream)
-    with pytest.raises(foldmark.BadInput, match="use arecord_stream"):
-        session.record_stream(cast("Any", given([])))
-    with pytest.raises(foldmark.BadInput, match="use record_stream"):
-        session.arecord_stream(cast("Any", []))
-    with pytest.raises(foldmark.BadInput, match="no known API format"):
-        list(session.record_stream([{"a": 1}]))
+def test_wrong_streams_are_refused_at_once(session: foldmark.Session) -> None:
+    wrong: Any = session
+    for call, problem in (
+        (lambda: wrong.record_stream([], "pigeon"), "unknown API format"),
+        (lambda: wrong.record_stream(5), "expected a stream, not int"),
+        (lambda: wrong.record_stream(async_stream([])), "use arecord_stream"),
+        (lambda: wrong.arecord_stream([]), "use record_stream"),
+        (lambda: list(wrong.record_stream([{"a": 1}])), "no known API format"),
+    ):
+        with pytest.raises(foldmark.BadInput, match=problem):
+            call()
     assert len(session.export().messages) == 1
 
 
@@ -284,25 +281,25 @@ CUT = (Thought(THINKS), WORDS, Call("read", {"path": "a"}), Call("read", {"path"
 
 
 @pytest.mark.parametrize("name", [name for name in LOOPS if ", " in name])
-def test_a_connection_that_breaks_leaves_what_was_said_and_the_loop_goes_on(
+def test_a_broken_connection_keeps_the_partial_reply_and_the_loop_continues(
     session: foldmark.Session, name: str
 ) -> None:
     wire, step = LOOPS[name]
-    # Gemini's calls come whole: there, the second one has come before the end.
+    # Gemini sends calls whole: its second one arrives before the end.
     whole = [{"path": "a"}, {"path": "b"}][: 2 if wire == "gemini" else 1]
     with wire_server(script=[CUT, ("All is well.",)]) as server, client_of(wire, server) as client:
         with pytest.raises(Exception, match=r"(?i)peer closed|incomplete|connection"):
             step(client, session)
-        assert said(last(session)) == THINKS + WORDS
+        assert text_of(last(session)) == THINKS + WORDS
         assert calls(session) == whole
         assert is_cut_off(session)
         step(client, session)
         assert server.flaws == []
-        assert said(last(session)) == "All is well."
+        assert text_of(last(session)) == "All is well."
         assert "was interrupted" in str(server.requests[-1].messages)
 
 
-def test_helper_events_of_the_client_are_passed_on_and_say_nothing_twice(
+def test_helper_events_of_the_client_are_passed_on_and_not_recorded_twice(
     session: foldmark.Session,
 ) -> None:
     request: dict[str, Any] = {"model": "m", "max_tokens": 9, "tools": TOOLS["anthropic"]}
@@ -312,13 +309,13 @@ def test_helper_events_of_the_client_are_passed_on_and_say_nothing_twice(
             kinds = {event.type for event in session.record_stream(stream)}
             assert {"text", "thinking", "input_json", "message_stop"} <= kinds
             assert stream.get_final_message().content[0].thinking == THINKS
-    assert said(last(session)) == THINKS + WORDS
+    assert text_of(last(session)) == THINKS + WORDS
     assert calls(session) == [call.given for call in CALLS]
     assert info(session).finish == "tool-calls"
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_the_helpers_of_openai_are_listened_to_as_well(session: foldmark.Session, api: str) -> None:
+def test_streams_of_openais_helpers_are_recorded(session: foldmark.Session, api: str) -> None:
     wire = {"chat": "openai-chat", "responses": "openai-responses"}[api]
     request: dict[str, Any] = {"model": "m", "tools": TOOLS[wire]}
     with wire_server(script=[(WORDS, *CALLS)]) as server, client_of(wire, server) as client:
@@ -327,11 +324,11 @@ def test_the_helpers_of_openai_are_listened_to_as_well(session: foldmark.Session
         with makes.stream(**request) as stream:
             for _ in session.record_stream(stream):
                 pass
-    assert said(last(session)) == WORDS
+    assert text_of(last(session)) == WORDS
     assert calls(session) == [call.given for call in CALLS]
 
 
-def test_usage_is_recorded_where_the_last_chunk_tells_it(session: foldmark.Session) -> None:
+def test_usage_is_recorded_from_the_last_chunk(session: foldmark.Session) -> None:
     async def ask(server: WireServer) -> None:
         client = async_client_of("openai-chat", server)
         request: Any = {"model": "m", "messages": await session.amessages("openai-chat")}

@@ -1,7 +1,7 @@
-"""Loops of a program's own with the official clients: one step each, async and streamed as well.
+"""Agent loops with the official clients: one step each, blocking, async and streamed.
 
-A step asks the model, records its answer and gives each call a result. It says whether anything
-was called.
+A step calls the model, records its reply and gives each tool call a result. It returns whether
+there were calls.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -61,7 +61,7 @@ async def asettle(session: Session) -> bool:
 
 
 def _chat(session: Session, messages: list[Any]) -> dict[str, Any]:
-    # The prompt stands among the messages here, and is the program's own.
+    # This API has the system prompt among the messages.
     prompt = [{"role": "system", "content": SYSTEM}]
     return {"model": MODEL, "messages": prompt + messages, "tools": TOOLS["openai-chat"]}
 
