@@ -57,11 +57,13 @@ def test_a_long_request_does_not_displace_short_ones() -> None:
 
 
 def test_standing_instructions_are_listed_unless_they_are_visible() -> None:
-    rule = "Never push to main directly."
-    for visible, expected in ([], [f"- {rule}"]), ([rule], []):
-        message = user(f"{LONG}\n{rule}\n{LONG}")
-        text = digest_text(message, assistant("Yes."), budget=600, visible=visible)
-        assert section(text, "Standing instructions") == expected
+    first, second = "Always run the tests first.", "Never push to main directly."
+    note = "The user_cache is kept in old Redis."
+    messages = user(f"{LONG}\n- {first}\n* {second}\n{LONG}"), answer(f"- {note}")
+    for visible, rules in ((), [f"- {first}", f"- {second}"]), ((second,), [f"- {first}"]):
+        text = digest_text(*messages, budget=600, visible=visible)
+        assert section(text, "Standing instructions") == rules
+        assert f"- {note} (h1)" in section(text, "Notes")  # list items get one bullet
 
 
 def test_files_are_listed_with_their_reads_and_changes() -> None:
@@ -239,7 +241,12 @@ def test_a_focus_brings_up_the_lines_about_it() -> None:
     assert "table_119" in text  # and the rest is not forgotten
 
 
-@pytest.mark.parametrize("focus", ["", "please keep all of this", "the favicon", "?!", "\0"])
+LONG_FOCUS = " ".join(f"word{number}" for number in range(5_000))
+
+
+@pytest.mark.parametrize(
+    "focus", ["", "please keep all of this", "the favicon", "?!", "\0", LONG_FOCUS]
+)
 def test_a_focus_without_matches_changes_little(focus: str) -> None:
     plain, text = (digest_text(*two_topics(), budget=400, focus=each) for each in ("", focus))
     assert section(plain, "Files") == section(text, "Files")
@@ -257,8 +264,3 @@ def test_a_focus_may_be_of_any_language(line: str, focus: str) -> None:
     messages = [*two_topics(line), answer("Done.")]
     assert line not in digest_text(*messages, budget=400)
     assert line in digest_text(*messages, budget=400, focus=focus)
-
-
-def test_a_very_long_focus_is_no_problem() -> None:
-    focus = " ".join(f"word{number}" for number in range(5_000)) + " backups"
-    assert digest_text(*two_topics(), budget=400, focus=focus)

@@ -246,15 +246,6 @@ def test_the_first_line_mentions_messages_folded_before() -> None:
     assert "[Digest" not in digest_text(user("Go on"), previous=again)[1:]
 
 
-def test_list_items_get_one_bullet() -> None:
-    rules = "Always run the tests first.", "Never push to main directly."
-    long, note = "Check the logs of the server. " * 200, "The user_cache is kept in old Redis."
-    request = user(f"{long}\n- {rules[0]}\n* {rules[1]}\n{long}")
-    text = digest_text(request, answer(f"- {note}"), budget=600)
-    assert section(text, "Standing instructions") == [f"- {rule}" for rule in rules]
-    assert f"- {note} (h1)" in section(text, "Notes")
-
-
 REASON = "We use JSON instead of XML because it parses faster in the tests of the old client. "
 TALK = "The server waits for the client and the old test runs all day long. " * 8
 

@@ -83,13 +83,6 @@ def test_standing_instructions_are_continued() -> None:
     assert rule in section(next_digest(next_digest(previous)), "Standing instructions")
 
 
-def test_a_models_summary_is_continued_as_lines() -> None:
-    line = "The app runs on user_cache, which must be cleared daily."
-    text = next_digest(f"# Summary\n\n{line}\n\n## Next\nNothing.")
-    assert line in text
-    assert "Nothing." in text
-
-
 def test_lines_under_our_headings_that_are_no_accounts_are_kept() -> None:
     line = "user_cache.py holds the user_cache"
     text = next_digest(f"## Files\n- {line}\n## Commands and searches\n- none ran")

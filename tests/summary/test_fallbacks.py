@@ -308,21 +308,20 @@ def clock(step: float) -> Callable[[], float]:
     return (step * number for number in count(1)).__next__
 
 
-def test_no_request_is_made_after_the_time_limit() -> None:
-    trial = short(seconds=100.0)
-    assert trial.run("json", clock=clock(60.0)).how == "digest"
-    assert len(trial.requests) <= 1
-
-
 def test_a_request_has_no_more_time_than_is_left() -> None:
     trial = short(seconds=50.0, request_seconds=180.0)
     trial.run("good", clock=clock(1.0))
     assert 0 < trial.requests[0].seconds < 50.0
 
 
-def test_a_pause_longer_than_the_time_left_is_not_begun() -> None:
-    trial = short(seconds=10.0)
-    trial.run(throttled(20.0), "good", clock=clock(0.1))
+@pytest.mark.parametrize(
+    ("seconds", "step", "reply"), [(100.0, 60.0, "json"), (10.0, 0.1, throttled(20.0))]
+)
+def test_no_request_or_pause_begins_after_the_time_limit(
+    seconds: float, step: float, reply: str | Outcome
+) -> None:
+    trial = short(seconds=seconds)
+    assert trial.run(reply, clock=clock(step)).how == "digest"
     assert len(trial.requests) == 1
 
 
