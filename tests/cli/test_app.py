@@ -6,23 +6,14 @@ import pytest
 
 from foldmark.cli.options import parse_size
 from tests.support.cli_program import (
-    STEERING,
     json_of,
     output_of,
     run_cli,
     sample_transcript,
-    tool_message,
     write_transcript,
 )
 
 PLAN_KEYS = {"overflow", "usable", "tokens", "prune", "keep", "tail_start"}
-HOSTILE_TOOL = "[bold]shout[/bold]\x1b[31m\x1b]0;title\x07\x9b2J"
-HOSTILE_PATH = "/w/[red]x[/red]\x1b[2J\r\nfoldmark: all is well\u202e.py"
-
-
-@pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
-    return write_transcript(tmp_path, sample_transcript())
 
 
 # --- help and version ----------------------------------------------------------------------
@@ -33,11 +24,6 @@ def test_the_program_alone_shows_its_commands():
     assert (code, errors) == (0, "")
     for command in ("inspect", "plan", "compact", "demo"):
         assert command in output
-
-
-@pytest.mark.parametrize("command", ["inspect", "plan", "compact", "demo"])
-def test_every_command_has_help_with_an_example(command: str):
-    assert f"Example: foldmark {command}" in output_of(command, "--help")
 
 
 def test_the_version_is_told():
@@ -83,29 +69,6 @@ def test_another_policy_counts_in_its_own_way(transcript_file: Path):
         json_of("inspect", transcript_file)["tokens"]
         != json_of("inspect", transcript_file, "--policy", "codelet")["tokens"]
     )
-
-
-def test_text_of_a_transcript_is_never_a_command(tmp_path: Path):
-    path = write_transcript(
-        tmp_path,
-        sample_transcript(tool_message(99, HOSTILE_TOOL, HOSTILE_PATH, "[bold]y[/bold]\n" * 4000)),
-    )
-    for command in ("inspect", "plan"):
-        code, output, errors = run_cli(command, path, COLUMNS="160")
-        assert (code, errors) == (0, "")
-        assert not STEERING.search(output)
-    code, output, _ = run_cli("inspect", path, COLUMNS="160")
-    assert "[bold]shout[/bold]" in output
-    assert "/w/[red]x[/red]" in output
-
-
-def test_json_holds_hostile_names_whole_but_escaped(tmp_path: Path):
-    path = write_transcript(
-        tmp_path, sample_transcript(tool_message(99, HOSTILE_TOOL, HOSTILE_PATH, "y"))
-    )
-    _, output, _ = run_cli("inspect", path, "--json")
-    assert not STEERING.search(output)
-    assert HOSTILE_TOOL in json.loads(output)["tokens"]["by_tool"]
 
 
 # --- plan ----------------------------------------------------------------------------------
@@ -191,9 +154,3 @@ def test_the_tables_group_reasons_and_name_where_the_tail_begins(tmp_path: Path)
     assert f"from message {ids.index(found['tail_start']) + 1} of {len(ids)} on" in output
     for reason in {held["reason"] for held in found["keep"]}:
         assert reason in output
-
-
-def test_planning_changes_nothing_in_the_file(transcript_file: Path):
-    before = transcript_file.read_bytes()
-    output_of("plan", transcript_file, "--window", "24000")
-    assert transcript_file.read_bytes() == before

@@ -1,27 +1,23 @@
 """`foldmark compact`: what it makes fits, what it says is true, and what is wrong is one line."""
 
 import json
-import re
 import stat
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 
 from foldmark.model.messages import Message, TextPart, UserInfo
 from foldmark.policy import PRESETS
 from foldmark.wire.codec import WIRES
 from foldmark.wire.formats import decode
 from tests.support.cli_program import (
-    STEERING,
     json_of,
     output_of,
     refusal,
     run_cli,
     sample_transcript,
-    tool_message,
     write_transcript,
 )
 from tests.support.corpus import FOREIGN
@@ -32,7 +28,6 @@ KEYS = {
 }
 CALLS = 120
 ENOUGH, SMALL = 24_000, 8_000  # where pruning is enough for so many calls, and where it is not
-HOSTILE = "[bold]shout[/bold]\x1b[31m\x1b]0;title\x07\x9b2J\u202e"
 
 
 @pytest.fixture
@@ -112,10 +107,6 @@ def test_a_target_is_held_also_where_the_window_is_large(transcript_file: Path):
         found = compacted(transcript_file, "--target", target)
         assert_consistent(found)
         assert found["how"] == "digest"
-
-
-def test_what_is_within_its_target_is_left_alone(transcript_file: Path):
-    assert compacted(transcript_file, "--target", 500_000, "--window", 900_000)["summary"] is None
 
 
 def test_the_words_of_the_user_are_in_what_is_made(tmp_path: Path):
@@ -201,12 +192,6 @@ def test_the_file_that_is_written_is_private_and_holds_the_messages(
     assert found["out"] == str(out)
 
 
-@pytest.mark.parametrize("command", ["compact", "convert", "export"])
-def test_every_command_that_writes_a_file_calls_it_output(command: str):
-    names = re.findall(r"--out\w*", output_of(command, "--help", COLUMNS="160"))
-    assert set(names) == {"--output"}
-
-
 def test_standard_output_holds_the_messages_alone(transcript_file: Path):
     output = output_of("compact", transcript_file, "--window", SMALL, "--output", "-")
     assert json.loads(output) == compacted(transcript_file, "--window", SMALL)["messages"]
@@ -249,86 +234,4 @@ def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
 # --- what is refused -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--summarizer", "cleverness"), "digest or PROVIDER:MODEL"),
-        (("--summarizer", "nobody:model"), "unknown provider 'nobody'"),
-        (("--summarizer", "openai:gpt-5"), "OPENAI_API_KEY"),
-        (("--summarizer", "anthropic:claude-sonnet-4-5"), "ANTHROPIC_API_KEY"),
-        (("--base-url", "http://127.0.0.1:1/v1"), "--base-url needs a model"),
-        (("--api", "telegraph"), "unknown API format 'telegraph'"),
-        (("--policy", "foldmarc"), "Did you mean 'foldmark'"),
-        (("--model", "nobody:model"), "no limits are known"),
-        (("--window", "0"), "--window"),
-        (("--window", "many"), "--window"),
-        (("--window", "60"), "usable tokens"),
-        (("--target", "60"), "60 usable tokens"),
-        (("--target", "1"), "--target"),
-        (("--target", "6001", "--window", "6000"), "--target 6001 is more than --window 6000"),
-        (("--json", "--output", "-"), "leave out --output -"),
-        (("--pick", "7"), "7"),
-        (("--output", "/no/such/folder/messages.json"), "its folder does not exist"),
-        (("--output", "/"), "this is a folder"),
-    ],
-)
-def test_what_is_wrong_is_one_line_and_nothing_is_written(
-    transcript_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    told: str,
-):
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    out = () if "--output" in arguments else ("--output", tmp_path / "messages.json")
-    assert told in refusal("compact", transcript_file, *arguments, *out)
-    assert list(tmp_path.iterdir()) == [transcript_file]
-
-
-def test_a_target_beyond_the_window_is_refused_before_anything_is_read(tmp_path: Path):
-    nothing = tmp_path / "not-there.jsonl"
-    sizes = ("--target", SMALL + 1, "--window", SMALL)
-    assert "give a smaller target" in refusal("compact", nothing, *sizes)
-    sizes = ("--target", SMALL, "--window", SMALL)
-    assert "there is no such file" in refusal("compact", nothing, *sizes)
-
-
-def test_a_session_without_a_model_needs_a_window_or_a_target(tmp_path: Path):
-    path = talk(tmp_path, "Fix it")
-    assert "--window N" in refusal("compact", path)
-    assert compacted(path, "--target", "100")["summary"] is None
-
-
-def test_a_request_that_cannot_fit_is_told_with_its_figures(tmp_path: Path):
-    path, out = talk(tmp_path, "check the orders " * 9_000), tmp_path / "out.json"
-    problem = refusal("compact", path, "--window", SMALL, "--output", out)
-    assert "6000 usable tokens" in problem
-    assert "the open request" in problem
-    assert not out.exists()
-
-
 # --- how it looks --------------------------------------------------------------------------
-
-
-def test_text_of_a_transcript_is_never_a_command(tmp_path: Path):
-    asked = Message(info=UserInfo(id="hostile"), parts=(TextPart(text=HOSTILE * 3),))
-    shout = tool_message(98, HOSTILE, f"/w/{HOSTILE}.py", f"{HOSTILE}\n" * 2_000)
-    path = write_transcript(
-        tmp_path, sample_transcript(asked, shout, tool_message(99, "read", "/w/x", "y\n" * 9_000))
-    )
-    for window in (ENOUGH, SMALL):
-        for more in ((), ("--json",)):
-            code, output, errors = run_cli(
-                "compact", path, "--window", window, *more, COLUMNS="160"
-            )
-            assert (code, errors) == (0, "")
-            assert not STEERING.search(output)
-    assert "[bold]shout[/bold]" in output
-
-
-@pytest.mark.parametrize("columns", [20, 60, 100])
-def test_no_line_is_wider_than_the_terminal(transcript_file: Path, columns: int):
-    for window in (ENOUGH, SMALL, 200_000):
-        output = output_of("compact", transcript_file, "--window", window, COLUMNS=str(columns))
-        assert max(map(cell_len, output.splitlines())) <= columns

@@ -65,7 +65,7 @@ def test_a_model_writes_the_summary_and_the_digest_stands_beside_it(transcript_f
     shares = found["tokens"]["after"]
     assert shares["summary"] > 0 < shares["digest"]
     assert found["after"]["tokens"] <= found["usable"]
-    assert "the ticket gates" in json.dumps(held.asked[0]["messages"])
+    assert "the ticket gates" in json.dumps(held.requests[0]["messages"])
 
 
 def test_the_report_tells_who_wrote_the_summary_and_what_it_took(transcript_file: Path):
@@ -105,7 +105,7 @@ def test_a_model_is_not_asked_where_the_session_fits(transcript_file: Path):
         code, output, _ = asked(transcript_file, held, "--target", "900000", "--window", "1000000")
     assert code == 0
     assert "It fits already" in output
-    assert held.asked == []
+    assert held.requests == []
 
 
 def test_who_waits_at_a_terminal_sees_that_a_model_is_asked(transcript_file: Path):

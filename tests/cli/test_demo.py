@@ -109,7 +109,7 @@ def test_the_demonstration_tells_each_step_and_names_commands(tmp_path: Path, co
     for number in range(1, 6):
         assert f"\n{number}. " in output
     text = " ".join(output.split())
-    for words in ("is still shown word for word", "the very view of before", "[Digest of"):
+    for words in ("is still there word for word", "restores the earlier view", "[Digest of"):
         assert words in text
     story, _, commands = output.partition("Try it yourself")
     assert max(map(cell_len, story.splitlines())) <= columns

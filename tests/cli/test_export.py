@@ -33,11 +33,6 @@ each_wire = pytest.mark.parametrize("wire", WIRES)
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
-    return write_transcript(tmp_path, sample_transcript())
-
-
 def written(*arguments: object) -> Any:
     """The JSON that a command prints, and nothing else."""
     code, output, errors = run_cli(*arguments)
@@ -55,9 +50,7 @@ def kept(folder: Path, value: object, name: str = "kept.json") -> Path:
 
 
 @each_wire
-def test_a_list_is_converted_to_its_own_wire_unchanged(
-    tmp_path: Path, wire: str
-) -> None:
+def test_a_list_is_converted_to_its_own_wire_unchanged(tmp_path: Path, wire: str) -> None:
     path = kept(tmp_path, LISTS[wire])
     assert written("convert", path, "--to", wire) == LISTS[wire]
     for other in WIRES:
@@ -91,9 +84,7 @@ def test_a_request_goes_back_with_its_prompt_and_tools(tmp_path: Path) -> None:
 
 
 @each_file
-def test_a_real_file_is_converted_to_opencode_and_back(
-    tmp_path: Path, entry: Json
-) -> None:
+def test_a_real_file_is_converted_to_opencode_and_back(tmp_path: Path, entry: Json) -> None:
     path = tmp_path / "session.json"
     code, output, errors = run_cli("convert", CORPUS / entry["file"], "-o", path)
     assert code == 0
@@ -192,9 +183,7 @@ def exported_again(where: Path, path: Path) -> Json:
     return output
 
 
-def test_an_export_after_a_revert_holds_all_and_names_the_revert(
-    tmp_path: Path
-) -> None:
+def test_an_export_after_a_revert_holds_all_and_names_the_revert(tmp_path: Path) -> None:
     where = Path(compacted_store(str(tmp_path / "store.db")))
     with foldmark.open(str(where), session="latest") as held:
         ids = [message.id for message in held.export().messages]
@@ -211,9 +200,7 @@ def test_an_export_after_a_revert_holds_all_and_names_the_revert(
     assert last in json.dumps(output)
 
 
-def test_a_revert_after_which_more_was_said_is_the_same_again(
-    tmp_path: Path
-) -> None:
+def test_a_revert_after_which_more_was_said_is_the_same_again(tmp_path: Path) -> None:
     where = Path(compacted_store(str(tmp_path / "store.db")))
     with foldmark.open(str(where), session="latest") as held:
         ids = [message.id for message in held.export().messages]
@@ -264,16 +251,6 @@ def test_a_file_is_private_and_holds_what_is_printed(
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
 
 
-def test_a_place_where_nothing_can_be_written_is_told(
-    tmp_path: Path, transcript_file: Path
-) -> None:
-    # A folder is told before anything is read.
-    for command in ("convert", "export"):
-        assert "folder" in refusal(command, tmp_path / "no.json", "-o", tmp_path)
-    assert "cannot be written" in refusal("convert", transcript_file, "-o", tmp_path / "no" / "out")
-    assert list(tmp_path.iterdir()) == [transcript_file]
-
-
 def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
     steering = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
     transcript_file = sample_transcript()
@@ -309,9 +286,7 @@ BARE = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hel
 
 
 @pytest.mark.parametrize("value", [BARE, {"messages": BARE}, BARE[:1]])
-def test_what_can_be_of_two_formats_is_not_guessed(
-    tmp_path: Path, value: object
-) -> None:
+def test_what_can_be_of_two_formats_is_not_guessed(tmp_path: Path, value: object) -> None:
     path = kept(tmp_path, value)
     line = refusal("convert", path, "--to", "gemini")
     assert "anthropic or openai-chat" in line
@@ -333,9 +308,3 @@ def test_what_is_of_no_format_is_refused_with_those_that_were_tried(
     assert "--format" in line
     for name in ("opencode", "claude-code", "codex", "openai-chat", "anthropic", "gemini-cli"):
         assert name in line
-
-
-def test_a_format_that_is_none_is_refused_with_those_that_are(transcript_file: Path) -> None:
-    line = refusal("convert", transcript_file, "--format", "pigeon")
-    assert "pigeon" in line
-    assert "claude-code" in line

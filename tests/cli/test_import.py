@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -13,22 +12,22 @@ from bench.lab.generate import generate
 
 import foldmark
 from tests.support.cli_program import (
-    FOLDMARK,
-    environment,
     fill_store,
     json_of,
     output_of,
     refusal,
     run_cli,
     sample_transcript,
+    session_ids,
     write_transcript,
 )
 from tests.support.stored_transcripts import SESSION, Lines, write
+from tests.support.terminal import in_terminal
 
 OTHER = "99999999-2222-4333-8444-555555555555"
 
 
-def talk(text: str = "Turn the order", name: str = SESSION) -> Lines:
+def talk(text: str = "Load the order", name: str = SESSION) -> Lines:
     lines = Lines()
     lines.user(text, sessionId=name)
     lines.step("a")
@@ -57,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ids(where: object) -> list[str]:
-    return sorted(held["id"] for held in json_of("sessions", "--store", where)["sessions"])
+    return sorted(session_ids(where))
 
 
 def told(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -67,88 +66,74 @@ def told(found: dict[str, Any]) -> list[tuple[str, str]]:
 # --- folders -------------------------------------------------------------------------------
 
 
-def test_a_folder_is_imported_in_its_order_without_what_is_hidden(where: str, folder: Path) -> None:
-    found = json_of("import", folder, "--store", where)
+def test_a_folder_is_imported_in_its_order_without_what_is_hidden(store: str, folder: Path) -> None:
+    found = json_of("import", folder)
     assert set(found) == {"store", "imported", "unchanged", "passed_over", "skipped", "refused"}
     assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
     assert [Path(held).name for held in found["passed_over"]] == [
         *("README.md", "empty.jsonl", "package.json", "picture.json")
     ]
     assert found["refused"] == found["skipped"] == found["unchanged"] == []
-    assert ids(where) == [SESSION, OTHER]
-    again = json_of("import", folder, "--store", where)
+    assert ids(store) == [SESSION, OTHER]
+    again = json_of("import", folder)
     assert [Path(held).name for held in again["unchanged"]] == ["any.jsonl", f"{SESSION}.jsonl"]
     assert again["imported"] == []
-    output = output_of("import", folder, "--store", where)
+    output = output_of("import", folder)
     assert "2 files unchanged since the last import." in output
     assert "4 files without a transcript, ignored." in output
 
 
-def test_of_a_folder_only_what_has_grown_is_read_again(where: str, folder: Path) -> None:
-    output_of("import", folder, "--store", where)
+def test_of_a_folder_only_what_has_grown_is_read_again(store: str, folder: Path) -> None:
+    output_of("import", folder)
     lines = talk()
     lines.step("c")
     write(folder / "b" / "deep" / f"{SESSION}.jsonl", lines.all)
-    found = json_of("import", folder, "--store", where)
+    found = json_of("import", folder)
     assert told(found) == [(f"{SESSION}.jsonl", "grown")]
     assert found["imported"][0]["messages"] == 4
     assert len(found["unchanged"]) == 1
     os.utime(folder / "a" / "any.jsonl")
-    assert told(json_of("import", folder, "--store", where)) == [("any.jsonl", "same")]
+    assert told(json_of("import", folder)) == [("any.jsonl", "same")]
     os.utime(folder / "a" / "any.jsonl")
-    assert "1 session with nothing new." in output_of("import", folder, "--store", where)
+    assert "1 session with nothing new." in output_of("import", folder)
 
 
 def test_a_bad_transcript_does_not_keep_the_others_of_a_folder_from_it(
-    where: str, folder: Path
+    store: str, folder: Path
 ) -> None:
     bad = folder / "a" / "bad.jsonl"
     write(bad, talk("Bad", "bad").all)
     bad.write_text("\n" + bad.read_text() + "{no\n")
-    code, output, errors = run_cli("import", folder, "--store", where, "--json")
+    code, output, errors = run_cli("import", folder, "--json")
     assert code == 2
     assert errors.startswith(f"foldmark: {bad}: line 7: not valid JSON")
     assert errors.count("\n") == 1
     assert [held["file"] for held in json.loads(output)["refused"]] == [str(bad)]
-    assert ids(where) == [SESSION, OTHER]
-    code, output, errors = run_cli("import", folder, "--store", where, "--lenient", "--json")
+    assert ids(store) == [SESSION, OTHER]
+    code, output, errors = run_cli("import", folder, "--lenient", "--json")
     assert (code, errors) == (0, "")
     (left,) = json.loads(output)["skipped"]
     assert (left["file"], left["line"]) == (str(bad), 7)
-    assert ids(where) == [SESSION, OTHER, "bad"]
+    assert ids(store) == [SESSION, OTHER, "bad"]
 
 
-def test_a_folder_without_transcripts_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty" / ".hidden").mkdir(parents=True)
-    place = ("--store", tmp_path / "a.db")
-    line = refusal("import", tmp_path / "empty", *place)
-    assert line.endswith("empty: there is no transcript in this folder\n")
-    assert not (tmp_path / "a.db").exists()
-
-
-def test_a_folder_or_file_that_is_named_twice_is_imported_once(where: str, folder: Path) -> None:
+def test_a_folder_or_file_that_is_named_twice_is_imported_once(store: str, folder: Path) -> None:
     file = folder / "a" / "any.jsonl"
-    found = json_of("import", folder, file, folder, "--store", where)
+    found = json_of("import", folder, file, folder)
     assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
     link = folder.parent / "other name.jsonl"
     link.symlink_to(file)
-    found = json_of("import", link, file, "--store", where)
+    found = json_of("import", link, file)
     assert len(found["unchanged"]) == 2
-    assert ids(where) == [SESSION, OTHER]
+    assert ids(store) == [SESSION, OTHER]
 
 
-def test_a_copy_of_a_file_is_the_same_session(where: str, folder: Path) -> None:
-    output_of("import", folder, "--store", where)
+def test_a_copy_of_a_file_is_the_same_session(store: str, folder: Path) -> None:
+    output_of("import", folder)
     copied = folder.parent / f"{SESSION}.jsonl"
     copied.write_bytes((folder / "b" / "deep" / copied.name).read_bytes())
-    assert told(json_of("import", copied, "--store", where)) == [(copied.name, "same")]
-    assert ids(where) == [SESSION, OTHER]
-
-
-def test_a_folder_cannot_be_one_session(tmp_path: Path, folder: Path) -> None:
-    place = ("--store", tmp_path / "a.db")
-    assert "this is a folder" in refusal("import", folder, "--as", "x", *place)
-    assert not (tmp_path / "a.db").exists()
+    assert told(json_of("import", copied)) == [(copied.name, "same")]
+    assert ids(store) == [SESSION, OTHER]
 
 
 def test_databases_in_a_folder_are_imported_where_they_are_ours(folder: Path) -> None:
@@ -166,110 +151,80 @@ def test_databases_in_a_folder_are_imported_where_they_are_ours(folder: Path) ->
 # --- files ---------------------------------------------------------------------------------
 
 
-def test_a_format_may_be_forced(where: str, tmp_path: Path) -> None:
+def test_a_format_may_be_forced(store: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", talk().all)
-    found = json_of("import", path, "--format", "claude-code", "--store", where)
+    found = json_of("import", path, "--format", "claude-code")
     assert found["imported"][0]["format"] == "claude-code"
-    assert "Did you mean 'claude-code'" in refusal(
-        "import", path, "--format", "claude_code", "--store", where
-    )
-    line = refusal("import", path, "--format", "codex", "--store", where)
+    assert "Did you mean 'claude-code'" in refusal("import", path, "--format", "claude_code")
+    line = refusal("import", path, "--format", "codex")
     assert line.startswith(f"foldmark: {path}: ")
 
 
-def test_a_session_that_went_on_in_the_store_is_left_as_it_is(where: str, tmp_path: Path) -> None:
+def test_a_session_that_went_on_in_the_store_is_left_as_it_is(store: str, tmp_path: Path) -> None:
     lines = talk()
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
-    output_of("import", path, "--store", where)
-    with foldmark.open(where, session=SESSION) as opened:
+    output_of("import", path)
+    with foldmark.open(store, session=SESSION) as opened:
         opened.user("I go on here")
         before = opened.export()
     lines.step("c")
     for name in ("d", "e"):
-        found = json_of("import", write(path, lines.all), "--store", where)
+        found = json_of("import", write(path, lines.all))
         (kept,) = found["imported"]
         assert kept["id"].startswith(f"{SESSION}-")
         lines.step(name)
     assert kept["state"] == "grown"
-    assert len(ids(where)) == 2
-    with foldmark.open(where, session=SESSION) as opened:
+    assert len(ids(store)) == 2
+    with foldmark.open(store, session=SESSION) as opened:
         assert opened.export() == before
 
 
 def test_of_several_sessions_only_the_one_that_went_on_is_kept_apart(
-    where: str, tmp_path: Path
+    store: str, tmp_path: Path
 ) -> None:
     lines = talk()
     lines.user("Look", None, isSidechain=True, agentId="one")
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
-    output_of("import", path, "--store", where)
-    with foldmark.open(where, session=SESSION) as opened:
+    output_of("import", path)
+    with foldmark.open(store, session=SESSION) as opened:
         opened.user("I go on here")
     lines.step("c")
-    found = json_of("import", write(path, lines.all), "--store", where)
+    found = json_of("import", write(path, lines.all))
     assert sorted(held["state"] for held in found["imported"]) == ["new", "same"]
-    assert len(ids(where)) == 3
+    assert len(ids(store)) == 3
 
 
-def test_a_session_that_is_held_is_left_alone(where: str, tmp_path: Path) -> None:
+def test_a_session_that_is_held_is_left_alone(store: str, tmp_path: Path) -> None:
     lines = talk()
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
-    output_of("import", path, "--store", where)
+    output_of("import", path)
     lines.step("c")
     write(path, lines.all)
-    with foldmark.open(where, session=SESSION) as opened:
+    with foldmark.open(store, session=SESSION) as opened:
         opened.user("Mine")
-        line = refusal("import", path, "--store", where)
+        line = refusal("import", path)
         assert f"process {os.getpid()}" in line
         assert [held.id for held in opened.export().messages][:-1] == ["u1", "m-a", "m-b"]
 
 
 def test_a_last_line_that_is_being_written_is_taken_the_next_time(
-    where: str, tmp_path: Path
+    store: str, tmp_path: Path
 ) -> None:
     lines = talk()
     lines.user("Not yet")
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    found = json_of("import", path, "--store", where)
+    found = json_of("import", path)
     assert (found["imported"][0]["messages"], found["refused"]) == (3, [])
     assert [held["line"] for held in found["skipped"]] == [6]
     path.write_bytes(whole)
-    found = json_of("import", path, "--store", where)
+    found = json_of("import", path)
     assert (found["imported"][0]["messages"], found["imported"][0]["state"]) == (4, "grown")
     assert found["skipped"] == []
 
 
 # --- who looks at it -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_the_table_fits_the_terminal(columns: int, tmp_path: Path, folder: Path) -> None:
-    code, output, _ = run_cli("import", folder, "--store", tmp_path / "a.db", COLUMNS=str(columns))
-    assert code == 0
-    assert max(len(line) for line in output.splitlines()) <= columns
-    for text in (SESSION[:16], "claude-code", "new", "Turn", "2 sessions from 2 files"):
-        assert text in output
-    assert (SESSION in output) == (columns == 120)
-
-
-def in_terminal(*arguments: object) -> str:
-    """What the real program draws on a terminal."""
-    ours, theirs = pty.openpty()
-    command = [str(FOLDMARK), *map(str, arguments)]
-    settings = environment(COLUMNS="100")
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=settings) as program:
-        os.close(theirs)
-        chunks: list[bytes] = []
-        try:
-            while chunk := os.read(ours, 65536):
-                chunks.append(chunk)
-        except OSError:  # how Linux says that the other end was closed
-            pass
-        assert program.wait() == 0
-    os.close(ours)
-    return b"".join(chunks).decode()
 
 
 def test_a_bar_is_drawn_for_who_waits_and_nobody_else(tmp_path: Path) -> None:
@@ -278,14 +233,15 @@ def test_a_bar_is_drawn_for_who_waits_and_nobody_else(tmp_path: Path) -> None:
         lines.step(f"{number}", f"{number} lines of an order\n" * 2_000)
     path = write(tmp_path / "a.jsonl", lines.all)
     assert path.stat().st_size > 4 * 2**20
-    drawn = in_terminal("import", path, "--store", tmp_path / "a.db")
+    to_a = ("--store", tmp_path / "a.db")
+    drawn = in_terminal("import", path, *to_a, is_error_shown=True, COLUMNS="100")
     assert "importing a.jsonl" in drawn
     assert "MB" in drawn
     code, output, errors = run_cli("import", path, "--store", tmp_path / "b.db")
     assert (code, errors) == (0, "")
     assert "importing" not in output
     small = write(tmp_path / "b.jsonl", talk("Small", "small").all)
-    assert "importing" not in in_terminal("import", small, "--store", tmp_path / "a.db")
+    assert "importing" not in in_terminal("import", small, *to_a, is_error_shown=True)
 
 
 # --- what it takes -------------------------------------------------------------------------
@@ -355,9 +311,9 @@ def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
     assert peak(path, tmp_path / "a.db") < 50 + 9 * size
 
 
-def test_a_document_is_imported_as_well_as_lines(where: str, tmp_path: Path) -> None:
+def test_a_document_is_imported_as_well_as_lines(store: str, tmp_path: Path) -> None:
     made = generate(4, messages=120, pivots=True, pruned=True, window=40_000)
     path = write_transcript(tmp_path, made)
-    assert told(json_of("import", path, "--store", where)) == [("session.json", "new")]
+    assert told(json_of("import", path)) == [("session.json", "new")]
     path.touch()
-    assert told(json_of("import", path, "--store", where)) == [("session.json", "same")]
+    assert told(json_of("import", path)) == [("session.json", "same")]

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 
 from foldmark.analysis.history import MAX_POINTS
 from foldmark.model.messages import CompactionPart, Message, SessionInfo, TextPart, Transcript
@@ -14,14 +13,13 @@ from tests.support.cli_program import (
     STEERING,
     json_of,
     output_of,
-    refusal,
     run_cli,
     sample_transcript,
     tool_message,
     write_transcript,
 )
 from tests.support.corpus import FOREIGN
-from tests.support.sample_sessions import answer, asked, pivot, ran, read, wrote
+from tests.support.sample_sessions import answer, bash_call, pivot, read, user_text, write_call
 
 KEYS = {
     *("format", "messages", "tool_calls", "tool_results", "pivots", "pruned", "tokens", "view"),
@@ -32,24 +30,19 @@ HOSTILE = "/shop/[red]x[/red]\x1b[2J\x9b31m\r\nfoldmark: all is well\u202e.py"
 
 
 @pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
-    return write_transcript(tmp_path, sample_transcript())
-
-
-@pytest.fixture
 def folded(tmp_path: Path) -> Path:
     """A session that was folded once, with outputs that repeat and are stale."""
-    listing = ran("ls", "order.py ticket.py\n" * 40)
+    listing = bash_call("ls", "order.py ticket.py\n" * 40)
     return write_transcript(
         tmp_path,
         Transcript(
             info=SessionInfo(id="s", title="The shop", directory="/shop"),
             messages=(
-                asked("m1", "Fix the order, and tell me why it failed"),
+                user_text("m1", "Fix the order, and tell me why it failed"),
                 answer("m2", read("/shop/order.py", "entry\n" * 900), listing, measured=20_000),
-                answer("m3", wrote("/shop/order.py"), listing),
+                answer("m3", write_call("/shop/order.py"), listing),
                 *pivot("k", TextPart(text="It was fixed."), wire={"acme": {"preTokens": 21_000}}),
-                asked("m6", "Now the ticket"),
+                user_text("m6", "Now the ticket"),
                 answer("m7", read("/shop/ticket.py", "row 1\n" * 200), measured=9_000),
             ),
         ),
@@ -110,10 +103,6 @@ def test_a_model_that_no_one_knows_has_the_usual_window(tmp_path: Path):
     assert json_of("inspect", path)["rehearsal"]["window"] == 200_000
 
 
-def test_a_model_that_is_asked_for_must_be_known(transcript_file: Path):
-    assert "acme:none" in refusal("inspect", transcript_file, "--model", "acme:none")
-
-
 # --- several sessions ----------------------------------------------------------------------
 
 
@@ -141,7 +130,7 @@ def test_the_tables_of_several_sessions_name_them(several: Path):
     assert re.search(r"^\d+ sessions in total$", output, re.MULTILINE)
     assert re.search(r"How session \d grew\nthe longest of \d", output)
     assert re.search(r"^ +session +handle", output, re.MULTILINE)
-    assert "in total" not in output_of("inspect", several, "--pick", "1")
+    assert "sessions in total" not in output_of("inspect", several, "--pick", "1")
 
 
 # --- as tables -----------------------------------------------------------------------------
@@ -188,12 +177,6 @@ def test_recorded_prunes_are_told(tmp_path: Path):
     assert "after the last message: 1 output of " in output
 
 
-@pytest.mark.parametrize("columns", [20, 50, 80, 120])
-def test_no_line_is_wider_than_the_terminal(folded: Path, columns: int):
-    output = output_of("inspect", folded, COLUMNS=str(columns))
-    assert max(map(cell_len, output.splitlines())) <= columns
-
-
 def test_a_terminal_without_colours_or_braille_is_no_reason_to_fail(folded: Path):
     code, output, errors = run_cli("inspect", folded, PYTHONIOENCODING="ascii", NO_COLOR="1")
     assert (code, errors) == (0, "")
@@ -205,7 +188,7 @@ def test_a_terminal_without_colours_or_braille_is_no_reason_to_fail(folded: Path
 def test_names_in_a_transcript_never_steer_the_terminal(tmp_path: Path):
     wire: Any = {"acme": {f"pre{HOSTILE}": 5, "trigger": HOSTILE}}
     work = (
-        answer("m1", read(HOSTILE, "x\n" * 500), read(HOSTILE, "x\n" * 500), wrote(HOSTILE)),
+        answer("m1", read(HOSTILE, "x\n" * 500), read(HOSTILE, "x\n" * 500), write_call(HOSTILE)),
         *pivot("k", TextPart(text=HOSTILE[:3]), wire=wire),
     )
     path = write_transcript(tmp_path, sample_transcript(*work))
@@ -222,8 +205,8 @@ def test_names_in_a_transcript_never_steer_the_terminal(tmp_path: Path):
     "messages",
     [
         (),
-        (asked("m1", ""),),
-        (asked("m1", "Only a request"),),
+        (user_text("m1", ""),),
+        (user_text("m1", "Only a request"),),
         (answer("m1"),),
         (Message(info=User(id="k"), parts=(CompactionPart(auto=True),)),),
         pivot("k", TextPart(text="A summary of nothing")),

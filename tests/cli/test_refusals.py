@@ -1,3 +1,7 @@
+"""Wrong input is refused in one line that says what to do, and nothing is written."""
+
+import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +12,7 @@ from foldmark.cli.app import main
 from foldmark.model.messages import SessionInfo, Transcript
 from tests.support.cli_program import (
     FOLDMARK,
-    STEERING,
+    compacted_store,
     environment,
     refusal,
     run_cli,
@@ -16,93 +20,123 @@ from tests.support.cli_program import (
     write_transcript,
 )
 
-
-def refusal(*arguments: object) -> str:
-    """The one line with which the program refuses something."""
-    code, output, errors = run_cli(*arguments)
-    assert (code, output) == (2, "")
-    assert errors.startswith("foldmark: ")
-    assert errors.endswith("\n")
-    assert errors.count("\n") == 1
-    assert not STEERING.search(errors)
-    return errors
-
-
-@pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
-    return write_transcript(tmp_path, sample_transcript())
-
-
-@pytest.mark.parametrize("command", ["inspect", "plan"])
-@pytest.mark.parametrize(
-    ("data", "cause"),
-    [
-        (b"", "empty"),
-        (b"\x89PNG\r\n\0\0", "binary file"),
-        (b"caf\xe9", "not UTF-8"),
-        (b'{"info": {"id": "a"}, "messages": [', "cut off"),
-        (b"[1, 2]", "not a transcript"),
-        (b'{"info": {"id": "a"}, "messages": "none"}', "$.messages: expected a list, got a text"),
-    ],
+# Files that are no transcripts, and why.
+BAD_FILES = {
+    "empty.json": (b"", "empty"),
+    "picture.json": (b"\x89PNG\r\n\0\0", "binary file"),
+    "latin.json": (b"caf\xe9", "not UTF-8"),
+    "half.json": (b'{"info": {"id": "a"}, "messages": [', "ends too early"),
+    "numbers.json": (b"[1, 2]", "not a known transcript format"),
+    "text.json": (b'{"info": {"id": "a"}, "messages": "none"}', "$.messages: expected a list"),
+    "long.json": (b'{"a": "' + b"x" * 3_000_000 + b'"}', "--max-size"),
+}
+BAD_HANDLES = ("h9999", "hxyz", "7", "''", f"h{'f' * 40}", "h-1")
+# Command lines, and what their refusals say.
+REFUSALS = (
+    *((f"inspect {name} --max-size 2MB", cause) for name, (_, cause) in BAD_FILES.items()),
+    *((f"plan {name} --max-size 2MB", cause) for name, (_, cause) in BAD_FILES.items()),
+    ("inspect long.json --max-size 2MB", "line 1 is longer, but the limit is 2MB"),
+    ("plan .", "folder"),
+    ("inspect 'a\x1b[31m\nfoldmark: fine'", "no such file"),
+    ("inspect session.json --policy opncode", "Did you mean 'opencode'?"),
+    ("inspect session.json --model acme:none", "acme:none"),
+    ("inspect session.json --max-size huge", "write it like 512MB"),
+    ("inspect", "FILE"),
+    ("inspekt session.json", "inspekt"),
+    ("plan unknown.json", "Did you mean anthropic:claude-sonnet-4-5"),
+    ("plan unknown.json", "--window N"),
+    ("plan bare.json", "--model PROVIDER:NAME or --window N"),
+    ("plan session.json --window 100", "75 usable tokens"),
+    ("plan session.json --window 100", "larger window"),
+    *((f"plan session.json --window {size}", "--window") for size in ("0", "many")),
+    *((f"plan session.json --threshold {size}", "threshold") for size in ("nan", "-1")),
+    ("plan session.json --reserved -5", "reserved"),
+    ("compact session.json --summarizer cleverness", "give digest or PROVIDER:MODEL"),
+    ("compact session.json --summarizer nobody:model", "provider 'nobody'"),
+    ("compact session.json --summarizer openai:gpt-5", "OPENAI_API_KEY"),
+    ("compact session.json --summarizer anthropic:claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+    ("compact session.json --base-url http://127.0.0.1:1/v1", "--base-url needs a model"),
+    ("compact session.json --api telegraph", "'telegraph'"),
+    ("compact session.json --policy foldmarc", "Did you mean 'foldmark'"),
+    ("compact session.json --model nobody:model", "no limits are known"),
+    *((f"compact session.json --window {size}", "--window") for size in ("0", "many")),
+    ("compact session.json --window 60", "usable tokens"),
+    ("compact session.json --target 60", "60 usable tokens"),
+    ("compact session.json --target 1", "--target"),
+    ("compact none.json --target 6001 --window 6000", "--target 6001 is more than --window 6000"),
+    ("compact none.json --target 6000 --window 6000", "there is no such file"),
+    ("compact session.json --json --output -", "leave out --output -"),
+    ("compact session.json --pick 7", "7"),
+    ("compact session.json --output /no/such/folder/out.json", "its folder does not exist"),
+    ("compact session.json --output /", "this is a folder"),
+    ("compact chat.json", "--window N"),
+    ("compact large.json --window 8000 --output out.json", "6000 usable tokens"),
+    ("compact large.json --window 8000 --output out.json", "the open request"),
+    ("convert none.json -o .", "folder"),
+    ("export none -o .", "folder"),
+    ("convert session.json -o no/out", "cannot be written"),
+    ("import none.json --store new.db", "there is no such file"),
+    ("import hidden --store new.db", "no transcript in this folder"),
+    ("import hidden --as x --store new.db", "this is a folder"),
+    *(
+        (f"import session.json --as {name} --store new.db", "session id")
+        for name in ("latest", "' '")
+    ),
+    ("import latest.json", "--as ID"),
+    ("import session.json chat.json --as x --store new.db", "--as is for one file"),
+    ("import session.json --policy opncode --store new.db", "Did you mean 'opencode'"),
+    *((f"show latest {option} 9", "has no operation 9") for option in ("--before", "--diff")),
+    *((f"show latest {option} 0", option) for option in ("--before", "--diff")),
+    ("show latest --all --diff 1", "exclude each other"),
+    ("show ''", "session"),
+    ("undo latest --operation 9", "has no operation 9"),
+    ("undo latest --redo", "nothing to redo"),
+    ("search latest '*\x1b[('", "has no word to search for"),
+    ("search latest order --limit 0", "--limit"),
+    *((f"events latest --after={number}", "--after") for number in ("-1", "x", "9" * 30)),
+    *((f"recall latest {handle}", "session ses_live has no handle") for handle in BAD_HANDLES),
+    *((f"revert latest {handle}", "no message") for handle in BAD_HANDLES),
+    *((f"fork latest --at {handle}", "no message") for handle in BAD_HANDLES),
+    ("fork latest --as ses_live", "already exists"),
+    *((f"fork latest --as {name}", "session id") for name in ("latest", "''")),
 )
-def test_a_bad_file_is_one_line_that_names_it(
-    tmp_path: Path, command: str, data: bytes, cause: str
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good and bad transcripts, and a store."""
+    folder = tmp_path_factory.mktemp("refusals")
+    for name, (data, _) in BAD_FILES.items():
+        (folder / name).write_bytes(data)
+    write_transcript(folder, sample_transcript(calls=40))
+    write_transcript(folder, sample_transcript(name="latest"), "latest.json")
+    write_transcript(folder, sample_transcript(model="claude-sonet-4-5"), "unknown.json")
+    write_transcript(folder, Transcript(info=SessionInfo(id="s"), messages=()), "bare.json")
+    for name, text in (("chat", "Fix it"), ("large", "check the orders " * 9_000)):
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+        (folder / f"{name}.json").write_text(json.dumps(messages))
+    (folder / "hidden" / ".hidden").mkdir(parents=True)
+    compacted_store(str(folder / "agent.db"), steps=12)
+    return folder
+
+
+@pytest.mark.parametrize(("line", "cause"), REFUSALS)
+def test_wrong_input_is_refused_in_one_line_and_nothing_is_written(
+    files: Path, line: str, cause: str, monkeypatch: pytest.MonkeyPatch
 ):
-    path = tmp_path / "bad.json"
-    path.write_bytes(data)
-    line = refusal(command, path)
-    assert str(path) in line
-    assert cause in line
+    monkeypatch.chdir(files)
+    monkeypatch.setenv("FOLDMARK_STORE", "agent.db")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    before = sorted(files.iterdir())
+    told = refusal(*shlex.split(line))
+    assert cause in told
+    if line.split()[1:2] and line.split()[1] in BAD_FILES:
+        assert line.split()[1] in told
+    assert sorted(files.iterdir()) == before
 
 
-def test_a_missing_file_and_a_folder_are_one_line_each(tmp_path: Path):
-    assert "there is no such file" in refusal("inspect", tmp_path / "nowhere.json")
-    assert "folder" in refusal("plan", tmp_path)
-
-
-def test_a_line_over_the_limit_is_refused_with_its_number_the_limit_and_the_option(tmp_path: Path):
-    path = tmp_path / "long.json"
-    path.write_bytes(b'{"a": "' + b"x" * 3_000_000 + b'"}')
-    line = refusal("inspect", path, "--max-size", "2MB")
-    for part in ("line 1", "2MB", "--max-size"):
-        assert part in line
-
-
-def test_an_unknown_policy_names_the_nearest(transcript_file: Path):
-    assert "Did you mean 'opencode'?" in refusal("inspect", transcript_file, "--policy", "opncode")
-
-
-def test_an_unknown_model_says_what_to_set(tmp_path: Path):
-    path = write_transcript(tmp_path, sample_transcript(model="claude-sonet-4-5"))
-    line = refusal("plan", path)
-    assert "Did you mean anthropic:claude-sonnet-4-5" in line
-    assert "--window N" in line
-
-
-def test_a_session_without_a_model_asks_for_one(tmp_path: Path):
-    path = write_transcript(tmp_path, Transcript(info=SessionInfo(id="s"), messages=()))
-    assert "--model PROVIDER:NAME or --window N" in refusal("plan", path)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("plan", "x.json", "--window", "0"),
-        ("plan", "x.json", "--window", "many"),
-        ("plan", "x.json", "--threshold", "nan"),
-        ("plan", "x.json", "--threshold", "-1"),
-        ("plan", "x.json", "--reserved", "-5"),
-        ("inspect", "x.json", "--max-size", "huge"),
-        ("inspect",),
-        ("inspekt", "x.json"),
-    ],
-)
-def test_a_wrong_argument_is_one_line_as_well(arguments: tuple[str, ...]):
-    assert refusal(*arguments)
-
-
-def test_control_characters_in_a_file_name_do_not_reach_the_terminal(tmp_path: Path):
-    assert "no such file" in refusal("inspect", tmp_path / "a\x1b[31m\nfoldmark: fine")
+# --- the program itself --------------------------------------------------------------------
 
 
 def test_without_the_extra_one_line_says_what_to_install():
@@ -115,7 +149,9 @@ def test_without_the_extra_one_line_says_what_to_install():
     )
 
 
-def test_an_interrupt_ends_with_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupt_ends_with_130_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     class Interrupted:
         @property
         def buffer(self) -> object:
@@ -123,20 +159,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(sys, "stdin", Interrupted())
     assert main(["inspect", "-"]) == 130
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_reader_that_went_away_is_no_reason_to_complain(transcript_file: Path):
-    with subprocess.Popen(
-        [FOLDMARK, "plan", transcript_file],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    ) as program:
-        assert program.stdout is not None
-        assert program.stderr is not None
-        program.stdout.close()
-        assert program.stderr.read() == b""
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
@@ -152,12 +175,6 @@ def test_output_that_cannot_be_written_is_one_line(transcript_file: Path):
     assert done.returncode == 2
     assert done.stderr.decode().count("\n") == 1
     assert done.stderr.startswith(b"foldmark: ")
-
-
-def test_a_window_that_holds_not_even_what_must_be_shown_is_refused(transcript_file: Path):
-    line = refusal("plan", transcript_file, "--window", "100")
-    assert "75 usable tokens" in line
-    assert "larger window" in line
 
 
 def test_figures_beyond_reason_are_no_traceback(tmp_path: Path):

@@ -52,18 +52,6 @@ WRITE: Step = ("I write.", Call("write", {"path": "order.py", "content": "works 
 DONE: Step = ("It ", "works.")
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, apart from the store and the snapshots."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    (folder / "app.py").write_text("order = 0\n")
-    return folder
-
-
 def arguments(server: ChatServer, folder: Path, *more: object) -> list[str]:
     given = ["run", "--model", MODEL, "--window", 16_000, "--base-url", server.url]
     return [*map(str, given), "--dir", str(folder), *map(str, more)]
@@ -135,7 +123,7 @@ def test_the_task_may_come_from_standard_input_and_the_prompt_from_a_file(
             env=environment(),
         )
     assert done.stdout == b"It works.\n"
-    system, user = server.asked[0]["messages"][:2]
+    system, user = server.requests[0]["messages"][:2]
     assert "You are a writer." in json.dumps(system)
     assert "Check the totals" in json.dumps(user)
 
@@ -152,7 +140,7 @@ def test_without_a_terminal_the_shell_is_refused_and_a_line_says_how_to_allow_it
     assert "allow it with: --allow shell\n" in errors
     assert "✗ shell" in errors
     assert not (project / "out.txt").exists()
-    assert "not permitted" in json.dumps(server.asked[-1]["messages"])
+    assert "not permitted" in json.dumps(server.requests[-1]["messages"])
 
 
 def test_what_is_allowed_is_run_unless_a_stricter_rule_forbids_it(project: Path):
@@ -220,7 +208,7 @@ def test_a_command_that_fails_is_no_success_and_its_code_is_told(project: Path):
         (["x", "--model", MODEL, "--prompt", "nowhere.txt"], ["nowhere.txt", "cannot be read"]),
     ],
 )
-@pytest.mark.usefixtures("shop")
+@pytest.mark.usefixtures("project")
 def test_what_cannot_be_done_is_told_in_one_line(
     given: Sequence[str],
     words: list[str],
@@ -256,7 +244,7 @@ def test_a_bound_that_ends_a_turn_is_told_and_the_code_is_one(project: Path):
     assert "foldmark run --continue --session" in errors
 
 
-@pytest.mark.usefixtures("shop")
+@pytest.mark.usefixtures("project")
 def test_events_end_with_the_error_even_where_there_is_no_session():
     code, output, errors = run_cli("run", "Fix it", "--json")
     last = json.loads(output)
@@ -275,8 +263,8 @@ def test_a_session_goes_on_by_its_name_or_as_the_newest_of_its_folder(project: P
         run_cli(*arguments(server, project, "And more", "--session", name))
     assert code == 0
     assert session_of(again) == session_of(errors)
-    assert "Fix the order" in json.dumps(server.asked[2]["messages"])
-    assert "Something else" in json.dumps(server.asked[3]["messages"])
+    assert "Fix the order" in json.dumps(server.requests[2]["messages"])
+    assert "Something else" in json.dumps(server.requests[3]["messages"])
 
 
 def test_only_what_run_created_in_this_folder_goes_on_and_the_newest_of_it_first(project: Path):
@@ -318,7 +306,7 @@ def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(projec
         del command[at : at + 2]
         code, output, _ = run_cli(*command[1:])
     assert (code, output) == (0, "It works.\n")
-    assert server.asked[-1]["model"] == MODEL.partition(":")[2]
+    assert server.requests[-1]["model"] == MODEL.partition(":")[2]
 
 
 def test_a_session_that_is_not_there_is_told_with_one_that_is_near(project: Path):
@@ -327,7 +315,7 @@ def test_a_session_that_is_not_there_is_told_with_one_that_is_near(project: Path
         name = session_of(errors)
         near = refusal(*arguments(server, project, "Go on", "--session", f"{name[:-2]}xx"))
     assert f"did you mean {name}?; omit --session for a new one" in near
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_window_that_is_full_is_told_before_and_after(project: Path):
@@ -390,7 +378,7 @@ def test_a_run_that_was_killed_in_a_call_goes_on(project: Path):
         program.communicate()
         code, output, errors = run_cli(*arguments(server, project, "--continue"))
     assert (code, output) == (0, "It works.\n")
-    last = server.asked[-1]["messages"]
+    last = server.requests[-1]["messages"]
     calls = [call["id"] for message in last for call in message.get("tool_calls", ())]
     results = [message["tool_call_id"] for message in last if message["role"] == "tool"]
     assert calls == results
@@ -437,9 +425,9 @@ def test_lines_are_broken_between_words_and_the_last_keeps_its_spaces():
 
 def test_what_may_become_a_sequence_is_held_back_but_not_for_ever():
     clean = TerminalFilter()
-    assert clean.take("a\x1b]0;" + "t" * 20) == "a"
-    assert "t" in clean.take("t" * 500)
-    assert not STEERING.search(clean.rest())
+    assert clean.feed("a\x1b]0;" + "t" * 20) == "a"
+    assert "t" in clean.feed("t" * 500)
+    assert not STEERING.search(clean.flush())
 
 
 def test_a_gauge_tells_what_is_hidden_and_leaves_out_what_has_no_room(tmp_path: Path):

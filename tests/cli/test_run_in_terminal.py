@@ -97,13 +97,14 @@ def terminal(
 ) -> Generator[Terminal]:
     """The run in a terminal of its own."""
     ours, theirs = pty.openpty()
+    size = {"COLUMNS": "100", "LINES": "30", "PROMPT_TOOLKIT_NO_CPR": "1"}
     given = ["run", *more, "--model", MODEL, "--window", 16_000, "--base-url", server.url]
     program = subprocess.Popen(
         [str(FOLDMARK), *map(str, given), "--dir", str(folder)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=environment(COLUMNS="100", LINES="30", PROMPT_TOOLKIT_NO_CPR="1", **changes),
+        env=environment(**size, HOME=str(folder.parent), **changes),
         start_new_session=True,
         preexec_fn=_own_terminal,  # noqa: PLW1509 - so that Ctrl-C is a signal
     )
@@ -121,18 +122,6 @@ def _own_terminal() -> None:
     import termios  # noqa: PLC0415
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    (folder / "app.py").write_text("order = 0\n")
-    return folder
 
 
 def test_words_stream_calls_have_a_status_and_a_gauge_is_below(project: Path):
@@ -179,7 +168,7 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(project: Path):
         assert screen.leave() == 0
         assert screen.text.count("stopped") == 1
         assert "continue with: foldmark run --continue --session ses_" in screen.text
-        assert f"--model {MODEL} --base-url {server.url} --window 16000 --folder " in screen.text
+        assert f"--model {MODEL} --base-url {server.url} --window 16000 --dir " in screen.text
         assert not COLOUR.search(screen.raw)
     with Store.open(STORE) as store:
         assert store.resolve("latest").holder is None
@@ -187,7 +176,7 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(project: Path):
         screen.until(PROMPT)  # the turn had ended: the user is asked
         screen.type(CONTROL_D)
         assert screen.leave() == 0
-    assert not server.asked
+    assert not server.requests
 
 
 def test_lines_that_are_pasted_are_one_message(project: Path):
@@ -201,8 +190,8 @@ def test_lines_that_are_pasted_are_one_message(project: Path):
         screen.until("done after 1 step")
         screen.say("/exit")
         assert screen.leave() == 0
-    assert len(server.asked) == 2
-    asked = json.dumps(server.asked[1]["messages"])
+    assert len(server.requests) == 2
+    asked = json.dumps(server.requests[1]["messages"])
     assert "Fix it:\\n- the order\\n- the ticket" in asked
     assert "And then:\\n- the basket\\n- the totals" in asked
 
@@ -266,7 +255,7 @@ def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(project: Path)
         screen.until("done after 5 steps")
         screen.until(PROMPT)
     assert (project / "out.txt").read_text() == "1\n3\n3\n"
-    assert "write it yourself" in str(server.asked[2]["messages"])
+    assert "write it yourself" in str(server.requests[2]["messages"])
 
 
 @pytest.mark.parametrize("by_key", [True, False], ids=["key", "signal"])
@@ -298,7 +287,7 @@ def test_the_prompt_knows_commands(project: Path):
         screen.say("/diff")
         screen.until("+works = True")
         screen.until("Not included: ignored files")
-        screen.say("/search turns")
+        screen.say("/search works")
         screen.until("foldmark recall ses_")
         screen.say("/plan")
         screen.until("Compact would summarize at most ")
@@ -337,7 +326,7 @@ def test_the_prompt_knows_commands(project: Path):
         screen.say("/exit")
         assert screen.leave() == 0
     assert not (project / "order.py").exists()
-    last = server.asked[-1]
+    last = server.requests[-1]
     assert last["model"] == "other"
     assert "Begin" in str(last["messages"])
     assert "Fix it" not in str(last["messages"])
@@ -376,12 +365,12 @@ def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
     now = int(time.time() * 1_000)
     calls.begin(Event(number=0, session="s", kind=events.TOOL_STARTED, at=now - 60_000, data=data))
     assert calls.running()[0][1] > 59
-    calls.answered("shell", "make")
+    calls.note_answer("shell", "make")
     assert calls.running()[0][1] < 30
     end = {"title": "", "error": False, "told": "", "characters": 1, "seconds": 61.0}
     finished = Event(
         number=0, session="s", kind=events.TOOL_FINISHED, at=now + 1_000, data={**data, **end}
     )
-    seconds = re.search(r"([0-9.]+) s$", calls.finished(finished).text)
+    seconds = re.search(r"([0-9.]+) s$", calls.finish(finished).text)
     assert seconds
     assert float(seconds[1]) < 30

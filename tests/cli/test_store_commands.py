@@ -27,22 +27,9 @@ from tests.support.cli_program import (
     refusal,
     run_cli,
     sample_transcript,
+    session_ids,
     write_transcript,
 )
-
-READING = {
-    "sessions": (),
-    "show": ("latest",),
-    "search": ("latest", "order"),
-    "recall": ("latest", "h1"),
-    "events": ("latest",),
-    "export": ("latest",),
-    "undo": ("latest",),
-    "revert": ("latest", "h1"),
-    "fork": ("latest",),
-    "gc": (),
-    "backup": ("copy.db",),
-}
 
 
 def named(name: str, title: str = "How the orders load") -> Transcript:
@@ -50,37 +37,7 @@ def named(name: str, title: str = "How the orders load") -> Transcript:
     return replace(made, info=replace(made.info, id=name, title=title))
 
 
-def ids(where: object) -> list[str]:
-    return [held["id"] for held in json_of("sessions", "--store", where)["sessions"]]
-
-
-@pytest.mark.parametrize("command", ["import", *READING])
-def test_every_command_on_a_store_has_help_with_an_example(command: str):
-    output = output_of(command, "--help")
-    assert f"Example: foldmark {command}" in output
-    for option in ("--store", "--json"):
-        assert option in output
-
-
 # --- where the store is --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", READING)
-def test_only_import_makes_a_store(
-    command: str,
-    tmp_path: Path,
-    own_home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.chdir(tmp_path)
-    own = own_home / "data" / "foldmark" / "foldmark.db"
-    line = refusal(command, *READING[command])
-    assert not own.parent.exists()
-    assert line == f"foldmark: no store at {own}; start with: foldmark import FILE\n"
-    Path("empty.db").touch()
-    assert "no store at empty.db" in refusal(command, *READING[command], "--store", "empty.db")
-    assert list(tmp_path.iterdir()) == [tmp_path / "empty.db"]
-    assert not Path("empty.db").stat().st_size
 
 
 def test_the_users_own_store_is_private_and_the_same_in_every_folder(
@@ -104,9 +61,9 @@ def test_the_users_own_store_is_private_and_the_same_in_every_folder(
     )
 
 
-def test_a_database_without_our_tables_stays_without_them(where: str):
-    assert "no store at" in refusal("sessions", "--store", where)
-    assert "no store at" in refusal("sessions", "--store", where)
+def test_a_database_without_our_tables_stays_without_them(store: str):
+    assert "no store at" in refusal("sessions")
+    assert "no store at" in refusal("sessions")
 
 
 def test_the_store_of_the_settings_is_used_unless_another_is_given(
@@ -165,43 +122,43 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path):
 # --- import --------------------------------------------------------------------------------
 
 
-def test_import_tells_what_it_brought(where: str, tmp_path: Path):
+def test_import_tells_what_it_brought(store: str, tmp_path: Path):
     made = generate(3, messages=300, pivots=True, pruned=True, window=40_000)
     path = write_transcript(tmp_path, made)
-    found = json_of("import", path, "--store", where)
+    found = json_of("import", path)
     (told,) = found["imported"]
     assert (told["id"], told["messages"], told["file"]) == (made.info.id, 300, str(path))
     log = foldmark.Log(counter("classes"), made.messages)
     assert (told["pivots"], told["pruned"]) == (len(log.pivots), len(log.marks))
     assert told["pivots"] > 0 < told["pruned"]
     assert found["refused"] == []
-    output = output_of("import", path, "--as", "again", "--store", where)
+    output = output_of("import", path, "--as", "again")
     assert f"{told['tokens']:,}" in output
-    assert ids(where) == ["again", made.info.id]
+    assert session_ids(store) == ["again", made.info.id]
 
 
 def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_gets_its_own(
-    where: str, tmp_path: Path
+    store: str, tmp_path: Path
 ):
     path = write_transcript(tmp_path, named("ses_a"))
-    output_of("import", path, "--store", where)
-    assert "1 file unchanged" in output_of("import", path, "--store", where)
-    assert ids(where) == ["ses_a"]
+    output_of("import", path)
+    assert "1 file unchanged" in output_of("import", path)
+    assert session_ids(store) == ["ses_a"]
     other = replace(named("ses_a"), messages=named("ses_a").messages[1:])
-    told = json_of("import", write_transcript(tmp_path, other, "other.json"), "--store", where)
+    told = json_of("import", write_transcript(tmp_path, other, "other.json"))
     (kept,) = told["imported"]
     assert kept["state"] == "new"
     assert kept["id"].startswith("ses_a-")
-    output_of("import", path, "--as", "ses_b", "--store", where)
-    assert ids(where) == ["ses_b", kept["id"], "ses_a"]
+    output_of("import", path, "--as", "ses_b")
+    assert session_ids(store) == ["ses_b", kept["id"], "ses_a"]
 
 
-def test_one_bad_file_fails_alone(where: str, tmp_path: Path):
+def test_one_bad_file_fails_alone(store: str, tmp_path: Path):
     good = [write_transcript(tmp_path, named(name), f"{name}.json") for name in ("ses_a", "ses_b")]
     bad = tmp_path / "bad.json"
     bad.write_text('{"info": ')
     code, output, errors = run_cli(
-        "import", good[0], bad, good[1], tmp_path / "none.json", "--store", where, "--json"
+        "import", good[0], bad, good[1], tmp_path / "none.json", "--json"
     )
     assert code == 2
     assert [held["id"] for held in json.loads(output)["imported"]] == ["ses_a", "ses_b"]
@@ -214,49 +171,34 @@ def test_one_bad_file_fails_alone(where: str, tmp_path: Path):
     assert second.endswith("none.json: there is no such file")
 
 
-def test_what_cannot_be_read_makes_no_store(tmp_path: Path):
-    refusal("import", tmp_path / "none.json", "--store", tmp_path / "new.db")
-    assert not (tmp_path / "new.db").exists()
-
-
 def test_standard_input_is_imported_too(tmp_path: Path):
     data = write_transcript(tmp_path, named("ses_a")).read_bytes()
     code, _, errors = run_cli("import", "-", "--store", tmp_path / "a.db", data=data)
     assert (code, errors) == (0, "")
-    assert ids(tmp_path / "a.db") == ["ses_a"]
+    assert session_ids(tmp_path / "a.db") == ["ses_a"]
 
 
-def test_ids_that_could_not_be_asked_for_are_refused(tmp_path: Path):
-    good, place = write_transcript(tmp_path, named("ses_a")), ("--store", tmp_path / "a.db")
-    for name in ("latest", " "):
-        assert "cannot be a session id" in refusal("import", good, "--as", name, *place)
-        path = write_transcript(tmp_path, named(name), "odd.json")
-        assert "give --as ID" in refusal("import", path, *place)
-    assert "--as is for one file" in refusal("import", good, good, "--as", "x", *place)
-    assert "Did you mean 'opencode'" in refusal("import", good, "--policy", "opncode", *place)
-
-
-def test_another_policy_counts_in_its_own_way(where: str, tmp_path: Path):
+def test_another_policy_counts_in_its_own_way(store: str, tmp_path: Path):
     path = write_transcript(tmp_path, named("ses_a"))
-    ours = json_of("import", path, "--store", where)
-    theirs = json_of("import", path, "--as", "b", "--policy", "opencode", "--store", where)
+    ours = json_of("import", path)
+    theirs = json_of("import", path, "--as", "b", "--policy", "opencode")
     assert ours["imported"][0]["tokens"] != theirs["imported"][0]["tokens"]
 
 
-def test_a_store_is_imported_session_by_session(where: str, tmp_path: Path):
+def test_a_store_is_imported_session_by_session(store: str, tmp_path: Path):
     other = compacted_store(str(tmp_path / "other.db"))
     fill_store(other, named("ses_a"))
-    fill_store(where, named("ses_a", "of old"))
-    code, output, errors = run_cli("import", other, "--store", where, "--json")
+    fill_store(store, named("ses_a", "of old"))
+    code, output, errors = run_cli("import", other, "--json")
     assert code == 2
     assert errors.count("\n") == 1
-    assert "session ses_a is in" in errors
+    assert "session ses_a is already in" in errors
     (told,) = json.loads(output)["imported"]
     assert (told["id"], told["pivots"], told["pruned"] > 0) == ("ses_live", 1, True)
     for command in ("show", "export"):
-        copied = json_of(command, "ses_live", "--store", where)
+        copied = json_of(command, "ses_live")
         assert copied == json_of(command, "ses_live", "--store", other)
-    assert json_of("sessions", "--store", where)["sessions"][0]["title"] == "of old"
+    assert json_of("sessions")["sessions"][0]["title"] == "of old"
 
 
 def test_a_store_is_not_imported_into_itself_nor_under_one_id(tmp_path: Path):
@@ -269,39 +211,37 @@ def test_a_store_is_not_imported_into_itself_nor_under_one_id(tmp_path: Path):
 # --- export --------------------------------------------------------------------------------
 
 
-def test_what_is_exported_is_what_was_imported(where: str, tmp_path: Path):
+def test_what_is_exported_is_what_was_imported(store: str, tmp_path: Path):
     made = generate(5, messages=200, pivots=True, pruned=True, window=40_000)
     path = write_transcript(tmp_path, made)
-    output_of("import", path, "--store", where)
-    code, output, errors = run_cli("export", "latest", "--store", where)
+    output_of("import", path)
+    code, output, errors = run_cli("export", "latest")
     assert (code, errors) == (0, "")
     assert decode_transcript(output.encode()) == made
 
 
-def test_a_session_is_written_to_a_private_file_once(where: str, tmp_path: Path):
-    fill_store(where, named("ses_a"))
+def test_a_session_is_written_to_a_private_file_once(store: str, tmp_path: Path):
+    fill_store(store, named("ses_a"))
     path = tmp_path / "out.json"
-    told = json_of("export", "ses_a", "-o", path, "--store", where)
+    told = json_of("export", "ses_a", "-o", path)
     assert (told["id"], told["path"], told["size"]) == ("ses_a", str(path), path.stat().st_size)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert decode_transcript(path.read_bytes()) == named("ses_a")
     path.write_text("precious")
-    assert "--force" in refusal("export", "ses_a", "-o", path, "--store", where)
+    assert "--force" in refusal("export", "ses_a", "-o", path)
     assert path.read_text() == "precious"
-    assert "Wrote session ses_a" in output_of(
-        "export", "ses_a", "-o", path, "--force", "--store", where
-    )
+    assert "Wrote session ses_a" in output_of("export", "ses_a", "-o", path, "--force")
     assert path.read_text() != "precious"
     for bad, cause in ((tmp_path, "folder"), (tmp_path / "no" / "a", "cannot be written")):
-        assert cause in refusal("export", "ses_a", "-o", bad, "--force", "--store", where)
+        assert cause in refusal("export", "ses_a", "-o", bad, "--force")
 
 
 # --- sessions ------------------------------------------------------------------------------
 
 
-def test_sessions_are_listed_with_the_newest_first(where: str):
-    fill_store(where, named("ses_old", "The older one"), named("ses_new", "The newer one"))
-    found = json_of("sessions", "--store", where)
+def test_sessions_are_listed_with_the_newest_first(store: str):
+    fill_store(store, named("ses_old", "The older one"), named("ses_new", "The newer one"))
+    found = json_of("sessions")
     assert set(found) == {"store", "sessions", "disk", "size"}
     assert [held["id"] for held in found["sessions"]] == ["ses_new", "ses_old"]
     assert set(found["sessions"][0]) == {
@@ -310,33 +250,33 @@ def test_sessions_are_listed_with_the_newest_first(where: str):
     }
     assert found["sessions"][0]["messages"] == len(named("x").messages)
     assert found["size"] == sum(held["size"] for held in found["sessions"])
-    output = output_of("sessions", "--store", where)
+    output = output_of("sessions")
     assert output.index("ses_new") < output.index("ses_old")
     for text in ("The newer one", "just now", "2 sessions, ", "on disk"):
         assert text in output
     assert "state" not in output
 
 
-def test_what_compression_saves_is_told(where: str):
+def test_what_compression_saves_is_told(store: str):
     many = [named(f"ses_{number}") for number in range(40)]
-    assert "compression saves " in output_of("sessions", "--store", fill_store(where, *many))
+    assert "compression saves " in output_of("sessions", "--store", fill_store(store, *many))
 
 
-def test_who_is_writing_is_told(where: str):
-    fill_store(where, named("ses_b"))
-    with foldmark.open(where, session="ses_a") as writing:
+def test_who_is_writing_is_told(store: str):
+    fill_store(store, named("ses_b"))
+    with foldmark.open(store, session="ses_a") as writing:
         writing.user("Hello")
-        listed = {held["id"]: held for held in json_of("sessions", "--store", where)["sessions"]}
+        listed = {held["id"]: held for held in json_of("sessions")["sessions"]}
         assert f"process {os.getpid()} on" in listed["ses_a"]["writer"]
         assert listed["ses_b"]["writer"] is None
-        assert f"written by process {os.getpid()}" in output_of("sessions", "--store", where)
-    assert json_of("sessions", "--store", where)["sessions"][0]["writer"] is None
+        assert f"written by process {os.getpid()}" in output_of("sessions")
+    assert json_of("sessions")["sessions"][0]["writer"] is None
 
 
-def test_a_store_without_sessions_says_how_to_begin(where: str):
-    Store.open(where).close()
-    assert "No sessions in" in output_of("sessions", "--store", where)
-    assert "there is no session 'latest'" in refusal("show", "latest", "--store", where)
+def test_a_store_without_sessions_says_how_to_begin(store: str):
+    Store.open(store).close()
+    assert "No sessions in" in output_of("sessions")
+    assert "there is no session 'latest'" in refusal("show", "latest")
 
 
 def test_short_names_stand_for_one_session_each(tmp_path: Path):
@@ -375,23 +315,23 @@ def test_times_are_told_as_people_tell_them(seconds: float, text: str):
 # --- gc and backup -------------------------------------------------------------------------
 
 
-def test_sessions_are_removed_only_when_that_is_said(where: str):
-    fill_store(where, named("ses_a"), named("ses_b"))
-    old = ("gc", "--older-than", "0", "--store", where)
+def test_sessions_are_removed_only_when_that_is_said(store: str):
+    fill_store(store, named("ses_a"), named("ses_b"))
+    old = ("gc", "--older-than", "0")
     assert "--yes" in refusal(*old)
     assert "--yes" in refusal(*old, "--json")
     assert sorted(json_of(*old, "--dry-run")["sessions"]) == ["ses_a", "ses_b"]
     assert "Would remove 2 sessions" in output_of(*old, "--dry-run")
-    assert json_of("gc", "--store", where)["sessions"] == []
-    assert json_of("gc", "--older-than", "1", "--store", where)["sessions"] == []
-    assert len(ids(where)) == 2
+    assert json_of("gc")["sessions"] == []
+    assert json_of("gc", "--older-than", "1")["sessions"] == []
+    assert len(session_ids(store)) == 2
     told = json_of(*old, "--yes")
     assert set(told) == {"dry_run", "sessions", "before", "after"}
     assert sorted(told["sessions"]) == ["ses_a", "ses_b"]
-    assert ids(where) == []
+    assert session_ids(store) == []
     assert "Removed 0 sessions" in output_of(*old)
     for days in ("nan", "-1", "many"):
-        assert "Traceback" not in refusal("gc", "--older-than", days, "--store", where)
+        assert "Traceback" not in refusal("gc", "--older-than", days)
 
 
 @pytest.mark.parametrize(("answer", "left"), [(b"y\n", []), (b"n\n", ["ses_a"])])
@@ -410,19 +350,19 @@ def test_a_terminal_is_asked_before_sessions_go(tmp_path: Path, answer: bytes, l
     os.close(ours)
     assert done.returncode == 0
     assert "ses_a" in told
-    assert ids(where) == left
+    assert session_ids(where) == left
 
 
-def test_a_backup_is_a_store_itself(where: str, tmp_path: Path):
-    compacted_store(where)
+def test_a_backup_is_a_store_itself(store: str, tmp_path: Path):
+    compacted_store(store)
     path = tmp_path / "copy.db"
-    told = json_of("backup", path, "--store", where)
+    told = json_of("backup", path)
     assert told == {"path": str(path), "size": path.stat().st_size, "sessions": 1}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    ours, theirs = (json_of("show", "latest", "--store", store) for store in (where, path))
+    ours, theirs = (json_of("show", "latest", "--store", store) for store in (store, path))
     assert ours == theirs
-    line = refusal("backup", path, "--store", where)
+    line = refusal("backup", path)
     assert line.startswith(f"foldmark: {path}: the file already exists")
-    assert "Wrote" in output_of("backup", tmp_path / "b.db", "--store", where)
+    assert "Wrote" in output_of("backup", tmp_path / "b.db")
     missing = tmp_path / "no" / "c.db"
-    assert str(missing) in refusal("backup", missing, "--store", where)
+    assert str(missing) in refusal("backup", missing)

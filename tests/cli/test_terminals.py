@@ -3,17 +3,10 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 
 from foldmark.cli.text import escape_json, plain
-from tests.support.cli_program import STEERING, run_cli, sample_transcript, write_transcript
+from tests.support.cli_program import STEERING, run_cli
 from tests.support.terminal import in_terminal
-
-
-@pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
-    return write_transcript(tmp_path, sample_transcript())
-
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;0-9]*m")
 
@@ -22,13 +15,6 @@ def test_colours_are_for_terminals_that_want_them(transcript_file: Path):
     assert COLOUR.search(in_terminal("plan", transcript_file, COLUMNS="80"))
     assert not COLOUR.search(in_terminal("plan", transcript_file, COLUMNS="80", NO_COLOR="1"))
     assert "\x1b" not in run_cli("plan", transcript_file)[1]
-
-
-@pytest.mark.parametrize("command", ["inspect", "plan"])
-@pytest.mark.parametrize("columns", [20, 60, 100])
-def test_no_line_is_wider_than_the_terminal(transcript_file: Path, command: str, columns: int):
-    _, output, _ = run_cli(command, transcript_file, COLUMNS=str(columns))
-    assert max(map(cell_len, output.splitlines())) <= columns
 
 
 def test_json_is_indented_for_a_person_and_compact_for_a_program(transcript_file: Path):

@@ -109,6 +109,11 @@ def refusal(*arguments: object, **changes: str) -> str:
     return errors
 
 
+def session_ids(where: object) -> list[str]:
+    """The ids of the sessions in a store, the newest first."""
+    return [session["id"] for session in json_of("sessions", "--store", where)["sessions"]]
+
+
 # --- sessions ------------------------------------------------------------------------------
 
 
