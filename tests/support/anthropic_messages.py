@@ -9,7 +9,7 @@ from anthropic.types import Message as SdkMessage
 from hypothesis import strategies as st
 
 from foldmark.model.messages import Cache, Tokens
-from tests.support.api_lists import NOTES, FormatCases, Json, any_json
+from tests.support.api_lists import NOTES, FormatCases, Json, any_json, merged
 from tests.support.session_strategies import PNG
 
 DATA = PNG.partition(",")[2]
@@ -199,17 +199,16 @@ _TYPES = (
     "base64", "url", "user", "assistant", "", "a",
 )  # fmt: skip
 _values = any_json(_NAMES, _TYPES)
-_objects = st.dictionaries(st.sampled_from((*_NAMES, *NOTES)), _values, max_size=4)
-_blocks = st.builds(
-    lambda kind, fields: {"type": kind, **fields}, st.sampled_from(_TYPES), _objects
+_objects: st.SearchStrategy[Json] = st.dictionaries(
+    st.sampled_from((*_NAMES, *NOTES)), _values, max_size=4
 )
-_contents = st.lists(_blocks | _objects, max_size=3) | _values
-_roles = st.sampled_from(("user", "assistant"))
-_messages: st.SearchStrategy[Any] = st.fixed_dictionaries({"role": _roles, "content": _contents})
-_replies = st.builds(
-    lambda fields, content: {**fields, "type": "message", "role": "assistant", "content": content},
-    _objects,
-    _contents,
+_types: st.SearchStrategy[Json] = st.fixed_dictionaries({"type": st.sampled_from(_TYPES)})
+_contents = st.lists(st.builds(merged, _types, _objects) | _objects, max_size=3) | _values
+_messages: st.SearchStrategy[Json] = st.fixed_dictionaries(
+    {"role": st.sampled_from(("user", "assistant")), "content": _contents}
+)
+_heads: st.SearchStrategy[Json] = st.fixed_dictionaries(
+    {"type": st.just("message"), "role": st.just("assistant"), "content": _contents}
 )
 
 
@@ -219,6 +218,11 @@ def recorded_exchanges(corpus: Path) -> Iterator[tuple[Json, Json | None]]:
     for line in path.read_bytes().splitlines():
         exchange = json.loads(line)
         yield exchange["request"]["body"], exchange["response"]["body"]
+
+
+def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
+    for body, _ in recorded_exchanges(corpus):
+        yield body["messages"]
 
 
 RESPONSE: Json = {
@@ -244,7 +248,7 @@ CASES = FormatCases(
     valid=valid_lists(),
     odd=odd_lists(),
     malformed=_messages | _objects,
-    malformed_replies=_objects | _replies,
+    malformed_replies=_objects | st.builds(merged, _objects, _heads),
     notes=_values,
     refused=[
         ({"content": "a"}, "the field 'role' is missing"),
@@ -270,6 +274,6 @@ CASES = FormatCases(
             None: "tool-calls",
         }.items()
     ],
-    recorded=lambda corpus: (body["messages"] for body, _ in recorded_exchanges(corpus)),
+    recorded=recorded_lists,
     recorded_count=1,
 )

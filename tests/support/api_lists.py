@@ -166,6 +166,11 @@ def any_json(names: Sequence[str], texts: Sequence[str]) -> st.SearchStrategy[An
     )
 
 
+def merged(*parts: Json) -> Json:
+    """The fields of all these objects."""
+    return {name: value for part in parts for name, value in part.items()}
+
+
 def is_refused(messages: Any, wire: str) -> bool:
     """Whether a list is refused; else it is encoded unchanged and can be sent to any provider."""
     try:

@@ -280,6 +280,12 @@ def nearly_messages(draw: st.DrawFn) -> Json:
     return {**message, "role": draw(st.sampled_from(TAGS[:5]))}
 
 
+@st.composite
+def malformed_replies(draw: st.DrawFn) -> Json:
+    choices = draw(wild | st.lists(st.fixed_dictionaries({"message": nearly_messages()})))
+    return {"choices": choices, "usage": choices, "model": choices}
+
+
 REPLY: Json = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -319,10 +325,7 @@ CASES = FormatCases(
     valid=valid_lists(),
     odd=st.lists(odd_messages(), max_size=10),
     malformed=wild | nearly_messages(),
-    malformed_replies=st.builds(
-        lambda choices: {"choices": choices, "usage": choices, "model": choices},
-        wild | st.lists(st.fixed_dictionaries({"message": nearly_messages()})),
-    ),
+    malformed_replies=malformed_replies(),
     notes=wild,
     refused=[
         ({"content": "a"}, "the field 'role' is missing"),

@@ -1,6 +1,8 @@
 """Contents of Gemini's API in tests: written by hand and generated, of every kind."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from google.genai import types
@@ -209,7 +211,9 @@ _NAMES = (
     "mimeType", "data", "fileUri", "output", "error", "role",
 )  # fmt: skip
 _values = any_json(_NAMES, ("user", "model", "function", "ls", "", "a", "STOP"))
-_objects = st.dictionaries(st.sampled_from((*_NAMES, *NOTES)), _values, max_size=4)
+_objects: st.SearchStrategy[Json] = st.dictionaries(
+    st.sampled_from((*_NAMES, *NOTES)), _values, max_size=4
+)
 _roles = st.sampled_from(("user", "model", "function", None))
 _parts = st.lists(_objects, max_size=3)
 _contents: st.SearchStrategy[Any] = st.fixed_dictionaries({"role": _roles, "parts": _parts})
@@ -235,6 +239,11 @@ def reply(*parts: Json, reason: str = "STOP", **more: Any) -> Json:
     candidate = {"content": model(*parts), "finishReason": reason, "index": 0}
     fields = {"usageMetadata": usage, "modelVersion": "gemini-3-pro"}
     return {"candidates": [candidate], **fields, **more}
+
+
+def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
+    path = corpus / "gemini-cli" / "gemini-cli_trajectory_content-array.json"
+    yield json.loads(path.read_bytes())
 
 
 CASES = FormatCases(
@@ -286,11 +295,6 @@ CASES = FormatCases(
         ({"candidates": None, "prompt_feedback": {"block_reason": "OTHER"}}, "content-filter"),
         ({"candidates": [{"content": model(text())}, {"content": model(text("2"))}]}, "other"),
     ],
-    recorded=lambda corpus: iter(
-        [
-            json.loads(path.read_bytes())
-            for path in (corpus / "gemini-cli").glob("gemini-cli_trajectory_content-array.json")
-        ]
-    ),
+    recorded=recorded_lists,
     recorded_count=1,
 )

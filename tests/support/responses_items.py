@@ -1,7 +1,7 @@
 """Items of OpenAI's Responses API in tests, of every kind."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +170,18 @@ def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
 
 # Whether the API accepts the types of tomorrow is unknown.
 sendable = [item for item in MODEL_SIDE + USER_SIDE if "tomorrow" not in str(item)]
-stretches = st.sampled_from([(item,) for item in sendable]) | st.sampled_from(
-    [pair[:1] for pair in PAIRS[:-1] if "tomorrow" not in str(pair)]
-    + [pair for pair in PAIRS[:-1] if "tomorrow" not in str(pair)]
-)
+known_pairs = [pair for pair in PAIRS if "tomorrow" not in str(pair)]
+
+
+@st.composite
+def valid_lists(draw: st.DrawFn) -> list[Json]:
+    """Items, calls with and without their results."""
+    pieces = [*((item,) for item in sendable), *(pair[:1] for pair in known_pairs), *known_pairs]
+    return [
+        item for piece in draw(st.lists(st.sampled_from(pieces), max_size=12)) for item in piece
+    ]
+
+
 ids = st.sampled_from(("c1", "c2", "c3", ""))
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5),
@@ -184,22 +192,22 @@ fields = st.dictionaries(st.sampled_from(("id", "status", "output", "tools", "x"
 kinds = st.sampled_from(
     ("x", "x_call", "x_call_output", "tool_search_output", "shell_call", "compaction", "odd")
 )
+
+
+def _with_id(item: Json, name: str | None) -> Json:
+    return {**item, "call_id": name}
+
+
+def _of_type(kind: str, fields: Json) -> Json:
+    return {**fields, "type": kind}
+
+
 odd_items = st.one_of(
     st.sampled_from(MODEL_SIDE + USER_SIDE),
     st.builds(call, ids, st.sampled_from(("{}", '{"a":1}', "{ }", "[", ""))),
     st.builds(result, ids, values),
-    st.builds(
-        lambda pair, name, side: {**pair[side], "call_id": name},
-        st.sampled_from(PAIRS),
-        ids,
-        st.integers(0, 1),
-    ),
-    st.builds(
-        lambda kind, name, more: {**more, "type": kind, "call_id": name},
-        kinds,
-        ids | st.none(),
-        fields,
-    ),
+    st.builds(_with_id, st.sampled_from([item for pair in PAIRS for item in pair]), ids),
+    st.builds(_with_id, st.builds(_of_type, kinds, fields), ids | st.none()),
 )
 _NAMES = ("type", "role", "content", "call_id", "name", "arguments", "output", "summary", "text")
 _TYPES = ("message", "reasoning", "function_call", "x_call", "user", "input_text", "input_image")
@@ -240,6 +248,10 @@ def response(*output: Json, **more: Any) -> Json:
     }
 
 
+def _as_response(fields: Mapping[str, Any]) -> Json:
+    return {"object": "response", **fields}
+
+
 def cut_off(reason: str) -> Json:
     details = {"reason": reason}
     return response(assistant(), status="incomplete", incomplete_details=details)
@@ -251,14 +263,10 @@ CASES = FormatCases(
     lists=LISTS,
     stretches={"results in another order": 1},
     odd_lists=[],
-    valid=st.lists(stretches, max_size=12).map(
-        lambda found: [item for part in found for item in part]
-    ),
+    valid=valid_lists(),
     odd=st.lists(odd_items, max_size=14),
     malformed=wild,
-    malformed_replies=st.dictionaries(st.sampled_from(("output", "usage")), wild).map(
-        lambda reply: {"object": "response", **reply}
-    ),
+    malformed_replies=st.dictionaries(st.sampled_from(("output", "usage")), wild).map(_as_response),
     notes=wild,
     refused=[
         ({}, "an item has neither a type nor a role"),

@@ -77,7 +77,7 @@ def transcripts(corpus: Path) -> Iterator[tuple[str, list[Json]]]:
         yield path.name, [line["message"] for line in spoken if "message" in line]
 
 
-def test_messages_of_claude_code_are_written_back_one_by_one_and_as_one_list(corpus: Path) -> None:
+def test_messages_of_claude_code_are_encoded_unchanged_singly_and_as_a_list(corpus: Path) -> None:
     for name, messages in transcripts(corpus):
         for message in messages:
             assert round_trip([message], WIRE) == 0
@@ -95,7 +95,7 @@ def only_part(message: Json) -> Any:
     return part
 
 
-def test_blocks_are_read_as_what_they_are() -> None:
+def test_blocks_are_decoded_to_parts_of_their_type() -> None:
     assert only_part(user(SHOT)).url == PNG
     assert only_part(user(LINKED)).url == "https://a.b/c.png"
     assert only_part(user(PDF)).mime == only_part(user(PAPER)).mime == "application/pdf"
@@ -108,14 +108,14 @@ def test_blocks_are_read_as_what_they_are() -> None:
 
 
 def test_a_result_is_joined_with_its_call() -> None:
-    found = decode(
+    sent = decode(
         [
             assistant(use("a"), use("b")),
             user(result("b", "no", is_error=True), result("a", [text("1"), SHOT, text("2")])),
         ],
         WIRE,
     )
-    (message,) = found.messages
+    (message,) = sent.messages
     first, second = [cast("ToolPart", part).state for part in message.parts]
     assert isinstance(first, Completed)
     assert isinstance(second, Completed)
@@ -128,7 +128,7 @@ def test_a_result_is_joined_with_its_call() -> None:
 # --- requests ------------------------------------------------------------------------------
 
 
-def test_what_only_a_server_knows_goes_back_as_it_came() -> None:
+def test_blocks_of_server_tools_are_sent_back_unchanged() -> None:
     messages = [
         user(text(), NOTE, HELD, UPLOAD),
         assistant(THOUGHT, HIDDEN, SEARCH, FOUND, CITED, REMOTE, REMOTE_RESULT, FOLDED, use()),
@@ -138,18 +138,18 @@ def test_what_only_a_server_knows_goes_back_as_it_came() -> None:
     assert_accepted(WIRE, messages, beta=True)
 
 
-def test_half_a_call_goes_out_as_words() -> None:
+def test_a_call_or_result_without_its_counterpart_is_sent_as_text() -> None:
     messages = [user(result("gone", "lost"), text("And?"))]
     assert request_for(messages, WIRE) == [user(text("lost"), text("And?"))]
     messages = [user(use("a")), user(result("a", "kept"))]
     assert request_for(messages, WIRE) == [{"role": "user", "content": "kept"}]
     messages = [user(text()), assistant(use("a")), user(text("And?"))]
-    found = request_for(messages, WIRE)
-    assert_accepted(WIRE, found)
-    assert found[2]["content"][0]["is_error"] is True
+    sent = request_for(messages, WIRE)
+    assert_accepted(WIRE, sent)
+    assert sent[2]["content"][0]["is_error"] is True
 
 
-def test_an_output_that_was_replaced_goes_out_in_one_piece() -> None:
+def test_a_replaced_output_is_sent_as_one_text() -> None:
     (message,) = decode(
         [assistant(use()), user(result("a", [text("12"), text("45")]))], WIRE
     ).messages
@@ -160,28 +160,28 @@ def test_an_output_that_was_replaced_goes_out_in_one_piece() -> None:
         assert request(view_messages([changed]), WIRE)[2] == user(result("a", output))
 
 
-def test_fields_of_a_result_are_not_taken_for_notes() -> None:
+def test_fields_of_a_result_are_not_mistaken_for_notes() -> None:
     odd = result("a", "x", outline=[{"chars": 1}], form="absent", order=5)
-    found = request_for([user(text()), assistant(use()), user(odd)], WIRE)
-    assert found[2] == user(odd)
+    sent = request_for([user(text()), assistant(use()), user(odd)], WIRE)
+    assert sent[2] == user(odd)
 
 
 @pytest.mark.parametrize(
     "raw",
     [5, [5], {}, {"type": 5}, {"content": 5}, {"content": [5]}, result("a", "y"), result("b", "x")],
 )
-def test_what_came_is_passed_over_where_it_says_something_else(raw: Any) -> None:
+def test_a_stored_original_that_does_not_match_is_ignored(raw: Any) -> None:
     part = ToolPart(
         tool="ls",
         call_id="a",
         state=Completed(input={}, output="x"),
         metadata={WIRE: {"result": {"raw": raw}}},
     )
-    found = request(view_messages([Message(info=AssistantInfo(id="a"), parts=(part,))]), WIRE)
-    assert found[2] == user(result("a", "x"))
+    sent = request(view_messages([Message(info=AssistantInfo(id="a"), parts=(part,))]), WIRE)
+    assert sent[2] == user(result("a", "x"))
 
 
-def test_files_go_where_the_api_takes_them() -> None:
+def test_files_are_sent_where_the_api_accepts_them() -> None:
     files = [
         FilePart(mime="image/png", url=PNG),
         FilePart(mime="audio/wav", url="data:audio/wav;base64,UklGRg=="),
@@ -195,41 +195,41 @@ def test_files_go_where_the_api_takes_them() -> None:
         Message(info=AssistantInfo(id="a"), parts=(files[0], ToolPart(tool="ls", state=state))),
         Message(info=UserInfo(id="v"), parts=(TextPart(text="And?"),)),
     ]
-    found = request(view_messages(messages), WIRE)
-    assert_accepted(WIRE, found)
+    sent = request(view_messages(messages), WIRE)
+    assert_accepted(WIRE, sent)
     documents = [{**NOTE, "source": {**NOTE["source"], "data": data}} for data in ("a,b", "a b")]
     lost = text(NOTHING_TO_READ)
-    assert found[0]["content"] == [SHOT, lost, *documents, lost]
-    assert found[1]["content"][0] == lost
-    assert found[2]["content"][0]["content"] == [SHOT, lost, *documents, lost]
+    assert sent[0]["content"] == [SHOT, lost, *documents, lost]
+    assert sent[1]["content"][0] == lost
+    assert sent[2]["content"][0]["content"] == [SHOT, lost, *documents, lost]
 
 
-def test_ids_and_names_of_others_are_made_to_fit() -> None:
+def test_ids_and_names_of_other_providers_are_made_acceptable() -> None:
     state = Failed(input={}, error="")
     parts = tuple(
-        ToolPart(tool="a.b", call_id=f"call|{held}", state=state) for held in ("x", "y" * 200)
+        ToolPart(tool="a.b", call_id=f"call|{item}", state=state) for item in ("x", "y" * 200)
     )
     messages = [Message(info=AssistantInfo(id="a"), parts=parts)]
-    found = request(view_messages(messages), WIRE)
-    assert_accepted(WIRE, found)
-    assert all(len(block["id"]) <= 128 for block in found[1]["content"])
-    assert found[2]["content"][0]["content"] == "[The tool failed without a word.]"
+    sent = request(view_messages(messages), WIRE)
+    assert_accepted(WIRE, sent)
+    assert all(len(block["id"]) <= 128 for block in sent[1]["content"])
+    assert sent[2]["content"][0]["content"] == "[The tool failed without a word.]"
 
 
-def test_another_model_gets_words_and_no_signatures() -> None:
+def test_another_model_gets_texts_and_no_signatures() -> None:
     messages = [
         user(text()),
         assistant(THOUGHT, HIDDEN, FOLDED, SEARCH, use()),
         user(result("a", "1")),
     ]
-    found = by_model(decode(messages, WIRE).messages, "anthropic", "opus")
+    sent = by_model(decode(messages, WIRE).messages, "anthropic", "opus")
     for to in (WIRE, "gemini"):
-        written = json.dumps(request(view_messages(found, "other:model"), to))
-        assert not any(held in written for held in ("c2ln", "ZGF0YQ", "compaction", "srvtoolu"))
-        assert "What was done so far." in written
+        output = json.dumps(request(view_messages(sent, "other:model"), to))
+        assert not any(item in output for item in ("c2ln", "ZGF0YQ", "compaction", "srvtoolu"))
+        assert "What was done so far." in output
 
 
-def test_what_comes_from_gemini_is_taken() -> None:
+def test_a_session_from_gemini_is_accepted() -> None:
     shot = {"inlineData": {"mimeType": "image/png", "data": DATA.replace("+", "-")}}
     calls: list[Json] = [
         {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "c2ln"}
@@ -240,19 +240,19 @@ def test_what_comes_from_gemini_is_taken() -> None:
         {"role": "model", "parts": [{"text": "Hm", "thought": True}, *calls]},
         {"role": "user", "parts": [*results, shot, {"text": "And?"}]},
     ] * 2
-    found = request(view_messages(decode(contents, "gemini").messages), WIRE)
-    assert_accepted(WIRE, found)
-    assert found[2]["content"][1]["content"] == [text("a"), SHOT]
+    sent = request(view_messages(decode(contents, "gemini").messages), WIRE)
+    assert_accepted(WIRE, sent)
+    assert sent[2]["content"][1]["content"] == [text("a"), SHOT]
 
 
 # --- breakpoints ---------------------------------------------------------------------------
 
 
 def test_breakpoints_stay_on_the_newest_and_on_the_last() -> None:
-    messages = [user(text(str(place), **MARK)) for place in range(9)]
-    turns = [held for message in messages for held in (message, assistant(text("ok")))]
-    found = request_for([*turns, user(text("last"))], WIRE)
-    marked = [blocks_of(message)[0]["text"] for message in found if marks(message)]
+    messages = [user(text(str(index), **MARK)) for index in range(9)]
+    turns = [item for message in messages for item in (message, assistant(text("ok")))]
+    sent = request_for([*turns, user(text("last"))], WIRE)
+    marked = [blocks_of(message)[0]["text"] for message in sent if marks(message)]
     assert marked == ["8", "last"]
 
 
@@ -260,21 +260,21 @@ def test_a_list_without_breakpoints_gets_none() -> None:
     assert marks(request_for([user(text()), assistant(use()), user(result())], WIRE)) == 0
 
 
-def test_breakpoints_never_stand_on_thinking_or_inside_of_a_result() -> None:
+def test_breakpoints_are_never_on_thinking_or_inside_a_result() -> None:
     messages = [
         user(text(**MARK)),
         assistant({**THOUGHT, **MARK}, use()),
         user(result("a", [text("x", **MARK), SHOT])),
         assistant(text("ok"), THOUGHT),
     ]
-    found = request_for(messages, WIRE)
-    assert_accepted(WIRE, found)
-    assert found[2]["content"] == [result("a", [text("x"), SHOT], **MARK)]
-    assert found[3]["content"][0] == text("ok", **MARK)
+    sent = request_for(messages, WIRE)
+    assert_accepted(WIRE, sent)
+    assert sent[2]["content"] == [result("a", [text("x"), SHOT], **MARK)]
+    assert sent[3]["content"][0] == text("ok", **MARK)
     thought = [user(text(**MARK)), assistant({**THOUGHT, **MARK}, text("ok")), user(text("last"))]
-    found = request_for(thought, WIRE)
-    assert [marks(message) for message in found] == [1, 0, 1]
-    assert found[1]["content"][0] == THOUGHT
+    sent = request_for(thought, WIRE)
+    assert [marks(message) for message in sent] == [1, 0, 1]
+    assert sent[1]["content"][0] == THOUGHT
     # The list itself is as it was.
     assert marks(messages) == 3
 
@@ -297,7 +297,7 @@ def test_a_response_is_read_with_what_was_measured_and_written_back() -> None:
 
 
 @pytest.mark.parametrize("kind", [SdkMessage, BetaMessage])
-def test_a_response_of_the_sdk_is_written_back_as_it_was(kind: Any) -> None:
+def test_a_response_with_unknown_blocks_is_encoded_unchanged(kind: Any) -> None:
     message = decode_reply(kind.model_validate(RESPONSE), WIRE)
     assert encode_reply(message, WIRE) == RESPONSE
     newer = {**RESPONSE, "content": [{"type": "hologram", "depth": 3}], "stop_reason": "odd"}
@@ -307,7 +307,7 @@ def test_a_response_of_the_sdk_is_written_back_as_it_was(kind: Any) -> None:
     assert encode_reply(unknown, WIRE) == newer
 
 
-def test_a_block_without_a_type_is_never_taken_for_a_bare_text() -> None:
+def test_a_block_without_a_type_is_never_mistaken_for_a_text() -> None:
     odd: list[Json] = [user(), user({"type": None, "text": [None]})]
     round_trip(odd, WIRE)
     assert {"type": None, "text": [None]} in request_for(odd, WIRE)[-1]["content"]

@@ -59,14 +59,14 @@ TALKS: dict[str, tuple[str, list[Json]]] = {
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
 
-def judged(wire: str, *places: int) -> str:
+def judged(wire: str, *indexes: int) -> str:
     """What is wrong with the messages at these places of a talk."""
     name, messages = TALKS[wire]
-    return flaw(wire, {name: deepcopy([messages[place] for place in places]), "max_tokens": 9})
+    return flaw(wire, {name: deepcopy([messages[index] for index in indexes]), "max_tokens": 9})
 
 
 @each_wire
-def test_pairs_are_taken_and_halves_refused(wire: str) -> None:
+def test_pairs_are_accepted_and_halves_refused(wire: str) -> None:
     assert judged(wire, 0, 1, 2) == ""
     assert judged(wire, 0) == ""
     assert judged(wire)  # nothing at all
@@ -82,7 +82,7 @@ def test_an_id_is_used_once(wire: str) -> None:
     assert judged(wire, 0, 1, 2, 1, 2)
 
 
-def test_what_each_provider_wants_beyond_that() -> None:
+def test_each_provider_has_rules_of_its_own() -> None:
     blank: Json = {"role": "user", "content": [{"type": "text", "text": " "}]}
     assert "non-whitespace" in flaw("anthropic", {"messages": [blank], "max_tokens": 9})
     assert "max_tokens" in flaw("anthropic", {"messages": [{"role": "user", "content": "Hi"}]})
@@ -99,7 +99,9 @@ def test_what_each_provider_wants_beyond_that() -> None:
 
 @each_wire
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_too_long_is_refused_in_the_words_of_its_provider(wire: str, stream: bool) -> None:  # noqa: FBT001 - a parameter of a test
+def test_a_long_request_is_refused_with_the_message_of_its_provider(
+    wire: str, stream: bool
+) -> None:
     with wire_server(window=100) as server, client_of(wire, server) as client:
         with pytest.raises(REFUSED) as refused:
             ask(client, wire, "rye " * 500, stream=stream)
@@ -112,16 +114,16 @@ def test_what_is_too_long_is_refused_in_the_words_of_its_provider(wire: str, str
 
 
 def ask(client: Any, wire: str, text: str, *, stream: bool) -> None:
-    told: Json = {"model": "m", "tools": TOOLS[wire]}
+    fields: Json = {"model": "m", "tools": TOOLS[wire]}
     message = {"role": "user", "content": text}
     match wire:
         case "openai-chat":
-            reply = client.chat.completions.create(**told, messages=[message], stream=stream)
+            reply = client.chat.completions.create(**fields, messages=[message], stream=stream)
         case "openai-responses":
-            reply = client.responses.create(**told, input=[message], stream=stream)
+            reply = client.responses.create(**fields, input=[message], stream=stream)
         case "anthropic":
-            told["max_tokens"] = 9
-            reply = client.messages.create(**told, messages=[message], stream=stream)
+            fields["max_tokens"] = 9
+            reply = client.messages.create(**fields, messages=[message], stream=stream)
         case _:
             models = client.models
             call = models.generate_content_stream if stream else models.generate_content

@@ -38,7 +38,7 @@ WIRE = "openai-chat"
 # --- what is read is written back -----------------------------------------------------------
 
 
-def test_messages_that_only_look_like_chat_are_refused(corpus: Path) -> None:
+def test_messages_that_only_resemble_chat_are_refused(corpus: Path) -> None:
     # Tau2 has calls without a function in them, and results without the id of their call.
     for path in (corpus / "tau2-bench").glob("*.json"):
         for run in json.loads(path.read_bytes())["simulations"]:
@@ -50,7 +50,7 @@ def test_messages_that_only_look_like_chat_are_refused(corpus: Path) -> None:
 # --- what a model is shown ------------------------------------------------------------------
 
 
-def test_a_request_leaves_out_what_only_a_program_noted() -> None:
+def test_a_request_omits_fields_that_servers_do_not_know() -> None:
     messages = [
         user(name="ann", extra={"cost": 1}),
         calling(call("a", index=0), call("b", ""), call("c", "{"), thought="Hm.", name=None),
@@ -76,7 +76,7 @@ def test_a_request_leaves_out_what_only_a_program_noted() -> None:
     ]
 
 
-def test_a_prompt_amid_the_rest_keeps_its_role_and_is_no_request_of_the_user() -> None:
+def test_a_later_prompt_keeps_its_role_and_is_not_the_users() -> None:
     prompt = {"role": "developer", "content": "Now be brief."}
     decoded = decode([user(), said(), prompt, said("Ok.")], WIRE)
     assert prompt in request(view_messages(decoded.messages), WIRE)
@@ -85,7 +85,7 @@ def test_a_prompt_amid_the_rest_keeps_its_role_and_is_no_request_of_the_user() -
     assert part.synthetic is True
 
 
-def test_a_server_gets_back_the_thinking_that_it_wrote() -> None:
+def test_a_server_gets_its_reasoning_back() -> None:
     signed = {"google": {"thought_signature": "s"}}
     messages = [
         user(),
@@ -100,7 +100,7 @@ def test_a_server_gets_back_the_thinking_that_it_wrote() -> None:
     assert part.text == "Hm."
 
 
-def test_another_provider_is_told_nothing_that_is_opaque() -> None:
+def test_another_provider_gets_nothing_opaque() -> None:
     thinking = {"type": "thinking", "thinking": "Secret.", "signature": "sig-1"}
     hidden = {"type": "redacted_thinking", "data": "sig-2"}
     use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "é"}}
@@ -123,15 +123,15 @@ def test_another_provider_is_told_nothing_that_is_opaque() -> None:
     decoded = decode(messages, "anthropic")
     asking = request(view_messages(decoded.messages), WIRE)
     assert_accepted(WIRE, asking)
-    told = json.dumps(asking)
+    text = json.dumps(asking)
     for opaque in ("sig-1", "sig-2", "Secret", "thinking", "ephemeral", "search_result"):
-        assert opaque not in told
+        assert opaque not in text
     assert asking[1]["tool_calls"][0]["function"]["arguments"] == '{"path":"é"}'
     assert asking[2] == tool("toolu_1", "a")
     assert asking[3]["content"][1] == {"type": "image_url", "image_url": {"url": PNG}}
 
 
-def test_files_go_where_the_api_takes_them() -> None:
+def test_files_are_sent_where_the_api_accepts_them() -> None:
     picture = Media(data=PNG, media_type="image/png")
     song = Media(data="data:audio/mpeg;base64,AA==", media_type="audio/mpeg")
     paper = Media(data=PDF, media_type="application/pdf")
@@ -168,7 +168,7 @@ def test_files_go_where_the_api_takes_them() -> None:
     assert written[5]["content"] == NOTHING_TO_READ
 
 
-def test_ids_and_names_of_others_are_made_to_fit() -> None:
+def test_ids_and_names_of_other_providers_are_made_acceptable() -> None:
     long = "x" * 41
     state = Completed(input={}, output="1")
     parts = tuple(
@@ -181,7 +181,7 @@ def test_ids_and_names_of_others_are_made_to_fit() -> None:
     assert written[1]["tool_calls"][2]["id"] == "toolu_01"
 
 
-def test_arguments_that_were_changed_are_written_anew() -> None:
+def test_changed_arguments_are_written_anew() -> None:
     decoded = decode([calling(call("a", '{ "path": 1 }'))], WIRE)
     part = decoded.messages[0].parts[0]
     assert isinstance(part, ToolPart)
@@ -193,12 +193,12 @@ def test_arguments_that_were_changed_are_written_anew() -> None:
     assert encode([message], WIRE) == [calling(call("a", '{"path":2}'))]
 
 
-def test_breakpoints_are_no_more_than_are_allowed() -> None:
+def test_no_more_breakpoints_are_sent_than_allowed() -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
     messages = [
-        held
+        item
         for number in range(5)
-        for held in (user([{"type": "text", "text": str(number), **mark}]), said())
+        for item in (user([{"type": "text", "text": str(number), **mark}]), said())
     ]
     assert json.dumps(request_for(messages, WIRE)).count("ephemeral") == 2
 
@@ -222,16 +222,16 @@ FOREIGN: list[Json] = [
 
 
 @pytest.mark.parametrize("message", FOREIGN)
-def test_lists_of_other_wires_are_not_taken_for_chat(message: Json) -> None:
+def test_lists_of_other_formats_are_not_recognized_as_chat(message: Json) -> None:
     assert not OpenAIChat().recognizes([user(), message])
     assert OpenAIChat().recognizes([user(), said()])
 
 
-def test_what_a_server_added_to_a_call_goes_back_with_another_id() -> None:
+def test_fields_that_a_server_added_to_a_call_are_sent_back_with_another_id() -> None:
     signed = call("a", extra_content={"google": {"thought_signature": "s"}})
     turn = [calling(signed), tool("a", [{"type": "text", "text": "1"}])]
-    found = request(view_messages(decode([user(), *turn, *turn], WIRE).messages), WIRE)
-    first, second = found[1]["tool_calls"][0], found[3]["tool_calls"][0]
+    sent = request(view_messages(decode([user(), *turn, *turn], WIRE).messages), WIRE)
+    first, second = sent[1]["tool_calls"][0], sent[3]["tool_calls"][0]
     assert first["id"] != second["id"]
     assert second == {**first, "id": second["id"]} == {**signed, "id": second["id"]}
-    assert found[4] == {**turn[1], "tool_call_id": second["id"]}
+    assert sent[4] == {**turn[1], "tool_call_id": second["id"]}

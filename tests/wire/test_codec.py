@@ -18,7 +18,7 @@ fitting = re.compile(r"[a-zA-Z0-9_.-]{1,40}")
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_names_are_made_to_fit_and_stay_different(one: str, other: str) -> None:
+def test_names_are_made_acceptable_and_stay_distinct(one: str, other: str) -> None:
     names = NameFitter(max_length=40, extra=".")
     assert fitting.fullmatch(names.fit(one))
     assert names.fit(one) == NameFitter(max_length=40, extra=".").fit(one)
@@ -28,12 +28,12 @@ def test_names_are_made_to_fit_and_stay_different(one: str, other: str) -> None:
 
 
 @given(any_json(("a", "b"), ("", "x")))
-def test_json_is_plain_already(value: Any) -> None:
+def test_plain_json_is_unchanged(value: Any) -> None:
     assert plain(value) == value
     assert json.dumps(plain(value)) == json.dumps(value)
 
 
-def test_what_programs_have_at_hand_becomes_plain() -> None:
+def test_sdk_objects_become_plain_json() -> None:
     content = types.Content(role="user", parts=[types.Part(text="a")])
     expected = {"role": "user", "parts": [{"text": "a"}]}
     assert plain([content, (content,)]) == [expected, [expected]]
@@ -44,12 +44,12 @@ def test_what_programs_have_at_hand_becomes_plain() -> None:
 
 
 @pytest.mark.parametrize("value", [{1: 2}, {"a": {3}}, object(), [object()], types.Content, 1j])
-def test_what_is_no_json_is_refused(value: object) -> None:
+def test_a_value_that_is_not_json_is_refused(value: object) -> None:
     with pytest.raises(BadInput):
         plain(value)
 
 
-def test_what_is_nested_without_an_end_is_refused() -> None:
+def test_a_recursive_value_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(BadInput, match="nested too deeply"):

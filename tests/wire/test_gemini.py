@@ -41,7 +41,7 @@ WIRE = "gemini"
 
 
 @pytest.mark.parametrize("contents", ODD_LISTS)
-def test_what_is_odder_than_that_is_written_back_too(contents: list[Json]) -> None:
+def test_the_request_for_an_odd_list_is_accepted(contents: list[Json]) -> None:
     round_trip(contents, WIRE)
     assert_accepted(WIRE, request_for([user(text()), *contents], WIRE))
 
@@ -49,19 +49,21 @@ def test_what_is_odder_than_that_is_written_back_too(contents: list[Json]) -> No
 # --- what is read --------------------------------------------------------------------------
 
 
-def test_calls_without_ids_get_their_results_by_name_and_place() -> None:
+def test_calls_without_ids_get_their_results_by_name_and_order() -> None:
     contents = [
         model(call(), call("ls"), call()),
         user(result(response={"output": "one"}), result(response={"output": "two"}), result("ls")),
     ] * 2
-    found = decode(contents, WIRE).messages
-    tools = [part for message in found for part in message.parts if isinstance(part, ToolPart)]
-    told = [(part.tool, part.state.output) for part in tools if isinstance(part.state, Completed)]
-    assert told == [("read", "one"), ("ls", "done"), ("read", "two")] * 2
+    sent = decode(contents, WIRE).messages
+    tools = [part for message in sent for part in message.parts if isinstance(part, ToolPart)]
+    outputs = [
+        (part.tool, part.state.output) for part in tools if isinstance(part.state, Completed)
+    ]
+    assert outputs == [("read", "one"), ("ls", "done"), ("read", "two")] * 2
     assert [part.call_id for part in tools[:3]] == ["call_read_1", "call_ls_1", "call_read_2"]
 
 
-def test_calls_without_ids_go_to_gemini_without_and_to_others_with_different_ones() -> None:
+def test_calls_without_ids_are_sent_without_to_gemini_and_with_ids_to_others() -> None:
     contents = [user(text()), *[model(call(), call()), user(result(), result())] * 3]
     back = request_for(contents, WIRE)
     assert_accepted(WIRE, back)
@@ -73,7 +75,7 @@ def test_calls_without_ids_go_to_gemini_without_and_to_others_with_different_one
     assert answered == ids
 
 
-def test_a_response_is_read_as_its_text_or_as_json() -> None:
+def test_an_output_is_decoded_as_its_text_or_as_json() -> None:
     responses = [
         {"output": "a"},
         {"result": "a"},
@@ -82,29 +84,31 @@ def test_a_response_is_read_as_its_text_or_as_json() -> None:
         {"a": [1, "ä"]},
     ]
     contents = [
-        held for response in responses for held in (model(call()), user(result(response=response)))
+        content
+        for response in responses
+        for content in (model(call()), user(result(response=response)))
     ]
-    told = [
+    outputs = [
         (part.state.output, is_error_output(part.state))
         for message in decode(contents, WIRE).messages
         for part in message.parts
         if isinstance(part, ToolPart) and isinstance(part.state, Completed)
     ]
-    assert told == [*[("a", False)] * 3, ("a", True), ('{"a":[1,"ä"]}', False)]
+    assert outputs == [*[("a", False)] * 3, ("a", True), ('{"a":[1,"ä"]}', False)]
 
 
-def test_an_output_that_was_replaced_goes_out_as_a_text() -> None:
+def test_a_replaced_output_is_sent_as_a_text() -> None:
     contents = [user(text()), model(call()), user(result(response={"lines": ["a"] * 9}))]
     first, answer = decode(contents, WIRE).messages
     part = answer.parts[0]
     assert isinstance(part, ToolPart)
     assert isinstance(part.state, Completed)
     changed = replace(part, state=replace(part.state, output="[pruned]"))
-    found = request(view_messages([first, Message(info=answer.info, parts=(changed,))]), WIRE)
-    assert found[2] == user(result(response={"output": "[pruned]"}))
+    sent = request(view_messages([first, Message(info=answer.info, parts=(changed,))]), WIRE)
+    assert sent[2] == user(result(response={"output": "[pruned]"}))
 
 
-def test_base64_of_the_sdk_reaches_others_in_the_usual_digits() -> None:
+def test_base64_of_the_sdk_is_sent_to_others_in_the_standard_alphabet() -> None:
     contents = [user({"inlineData": {"mimeType": "image/png", "data": "_-8="}})]
     part = decode(contents, WIRE).messages[0].parts[0]
     assert isinstance(part, FilePart)
@@ -115,7 +119,7 @@ def test_base64_of_the_sdk_reaches_others_in_the_usual_digits() -> None:
 # --- requests ------------------------------------------------------------------------------
 
 
-def test_files_go_where_the_api_takes_them() -> None:
+def test_files_are_sent_where_the_api_accepts_them() -> None:
     files = (
         FilePart(mime="image/png", url=PNG),
         FilePart(mime="image/*", url="https://a.b/c"),
@@ -128,30 +132,35 @@ def test_files_go_where_the_api_takes_them() -> None:
         Message(info=AssistantInfo(id="a"), parts=(ToolPart(tool="ls", state=state),) * 2),
         Message(info=UserInfo(id="v"), parts=(TextPart(text="And?"),)),
     ]
-    found = request(view_messages(messages), WIRE)
-    assert_accepted(WIRE, found)
-    taken = [SHOT, {"fileData": {"fileUri": "https://a.b/c"}}, text("a b"), text(NOTHING_TO_READ)]
-    assert found[0]["parts"] == taken
-    first, *rest = found[2]["parts"]
+    sent = request(view_messages(messages), WIRE)
+    assert_accepted(WIRE, sent)
+    accepted = [
+        SHOT,
+        {"fileData": {"fileUri": "https://a.b/c"}},
+        text("a b"),
+        text(NOTHING_TO_READ),
+    ]
+    assert sent[0]["parts"] == accepted
+    first, *rest = sent[2]["parts"]
     assert first["functionResponse"]["response"] == {"output": "see"}
-    assert rest[:4] == rest[5:9] == taken
+    assert rest[:4] == rest[5:9] == accepted
     assert rest[9:] == [text("And?")]
 
 
-def test_names_of_others_are_made_to_fit_and_its_own_are_left() -> None:
+def test_names_of_other_providers_are_made_acceptable_and_its_own_kept() -> None:
     state = Failed(input={}, error="no")
     names = ("mcp.server:tool", "a b", "x" * 99)
     parts = tuple(ToolPart(tool=name, call_id=name, state=state) for name in names)
-    found = request(view_messages([Message(info=AssistantInfo(id="a"), parts=parts)]), WIRE)
-    assert_accepted(WIRE, found)
-    written = [part["functionCall"]["name"] for part in found[1]["parts"]]
-    assert written[0] == names[0]
-    assert written[1].startswith("a_b_")
-    assert all(len(name) <= 64 for name in written)
-    assert found[2]["parts"][0]["functionResponse"]["response"] == {"error": "no"}
+    sent = request(view_messages([Message(info=AssistantInfo(id="a"), parts=parts)]), WIRE)
+    assert_accepted(WIRE, sent)
+    output = [part["functionCall"]["name"] for part in sent[1]["parts"]]
+    assert output[0] == names[0]
+    assert output[1].startswith("a_b_")
+    assert all(len(name) <= 64 for name in output)
+    assert sent[2]["parts"][0]["functionResponse"]["response"] == {"error": "no"}
 
 
-def test_a_thought_goes_back_only_with_what_gemini_signed() -> None:
+def test_a_thought_is_sent_back_only_with_its_signature() -> None:
     contents = [
         user(text()),
         model(text("Hm", thought=True), text("Ha", thought=True, thoughtSignature="c2ln"), text()),
@@ -161,7 +170,7 @@ def test_a_thought_goes_back_only_with_what_gemini_signed() -> None:
     assert request_for(signed, WIRE) == signed
 
 
-def test_another_model_gets_words_and_no_signatures() -> None:
+def test_another_model_gets_texts_and_no_signatures() -> None:
     contents = [
         user(text()),
         model(text("Hm", thought=True, thoughtSignature="c2ln"), call(thoughtSignature="c2ln")),
@@ -170,14 +179,14 @@ def test_another_model_gets_words_and_no_signatures() -> None:
     ]
     messages = by_model(decode(contents, WIRE).messages, "google", "pro")
     for to in ("anthropic", WIRE):
-        written = json.dumps(request(view_messages(messages, "other:model"), to))
-        assert "c2ln" not in written
-        assert "print(1)" in written
-        assert "executable" not in written
-        assert DATA in written
+        output = json.dumps(request(view_messages(messages, "other:model"), to))
+        assert "c2ln" not in output
+        assert "print(1)" in output
+        assert "executable" not in output
+        assert DATA in output
 
 
-def test_what_comes_from_anthropic_is_taken() -> None:
+def test_a_session_from_anthropic_is_accepted() -> None:
     signed = {"type": "thinking", "thinking": "Hm", "signature": "sig"}
     uses = [
         {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": {"a": 1}}
@@ -205,14 +214,14 @@ def test_what_comes_from_anthropic_is_taken() -> None:
         {"role": "assistant", "content": [server]},
         {"role": "user", "content": "And?"},
     ]
-    found = request(view_messages(decode(messages, "anthropic").messages), WIRE)
-    assert_accepted(WIRE, found)
-    assert [next(iter(part)) for part in found[1]["parts"]] == ["functionCall"] * 2
-    first, shot, second = found[2]["parts"]
+    sent = request(view_messages(decode(messages, "anthropic").messages), WIRE)
+    assert_accepted(WIRE, sent)
+    assert [next(iter(part)) for part in sent[1]["parts"]] == ["functionCall"] * 2
+    first, shot, second = sent[2]["parts"]
     assert first == result("a", "toolu_a", {"output": "x"})
     assert second == result("b", "toolu_b", {"error": "no"})
     assert shot == SHOT
-    assert found[3] == model(text(NOTHING_TO_READ))
+    assert sent[3] == model(text(NOTHING_TO_READ))
 
 
 # --- the SDK, and responses ----------------------------------------------------------------
@@ -239,34 +248,35 @@ SDK_CONTENTS = [
 ]
 
 
-def test_contents_of_the_sdk_come_back_as_the_sdk_writes_them() -> None:
+def test_contents_of_the_sdk_are_encoded_as_the_sdk_dumps_them() -> None:
     dumped = [
-        held.model_dump(mode="json", by_alias=True, exclude_unset=True) for held in SDK_CONTENTS
+        content.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        for content in SDK_CONTENTS
     ]
-    found = decode(SDK_CONTENTS, WIRE)
-    assert encode(found.messages, WIRE) == dumped
-    assert verbatim(found.messages, WIRE) == 1  # the last has no role
-    assert [types.Content.model_validate(held) for held in dumped] == SDK_CONTENTS
-    assert_accepted(WIRE, request(view_messages(found.messages), WIRE))
+    sent = decode(SDK_CONTENTS, WIRE)
+    assert encode(sent.messages, WIRE) == dumped
+    assert verbatim(sent.messages, WIRE) == 1  # the last has no role
+    assert [types.Content.model_validate(content) for content in dumped] == SDK_CONTENTS
+    assert_accepted(WIRE, request(view_messages(sent.messages), WIRE))
 
 
 @pytest.mark.parametrize("options", [{}, {"exclude_none": True}, {"by_alias": True}])
-def test_dicts_of_the_sdk_come_back_as_they_were_but_for_bytes(options: Any) -> None:
-    found = decode([held.model_dump(**options) for held in SDK_CONTENTS], WIRE)
-    written = encode(found.messages, WIRE)
-    assert [types.Content.model_validate(held) for held in written] == SDK_CONTENTS
-    assert verbatim(found.messages, WIRE) == 1
+def test_dicts_of_the_sdk_are_encoded_unchanged_except_bytes(options: Any) -> None:
+    sent = decode([content.model_dump(**options) for content in SDK_CONTENTS], WIRE)
+    output = encode(sent.messages, WIRE)
+    assert [types.Content.model_validate(content) for content in output] == SDK_CONTENTS
+    assert verbatim(sent.messages, WIRE) == 1
 
 
 @pytest.mark.parametrize(
     "response", [{}, {"candidates": 5}, {"candidates": [5]}, {"candidates": [{"content": 5}]}]
 )
-def test_what_is_no_response_is_refused(response: Json) -> None:
+def test_a_malformed_response_is_refused(response: Json) -> None:
     with pytest.raises(BadInput):
         decode_reply(response, WIRE)
 
 
-def test_a_response_of_the_sdk_comes_back_as_the_sdk_writes_it() -> None:
+def test_a_response_of_the_sdk_is_encoded_as_the_sdk_dumps_it() -> None:
     response = types.GenerateContentResponse.model_validate(
         reply(text("Hi", thoughtSignature="_-8="), SHOT, createTime="2026-01-01T00:00:00Z")
     )
@@ -275,8 +285,8 @@ def test_a_response_of_the_sdk_comes_back_as_the_sdk_writes_it() -> None:
     assert encode_reply(message, WIRE) == dumped
     assert types.GenerateContentResponse.model_validate(dumped) == response
     snake = decode_reply(response.model_dump(exclude={"create_time"}), WIRE)
-    written = encode_reply(snake, WIRE)
-    assert type(written["candidates"][0]["finish_reason"]) is str
+    output = encode_reply(snake, WIRE)
+    assert type(output["candidates"][0]["finish_reason"]) is str
     assert isinstance(snake.info, AssistantInfo)
     assert isinstance(message.info, AssistantInfo)
     assert snake.info.tokens == message.info.tokens

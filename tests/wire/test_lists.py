@@ -80,86 +80,86 @@ def usual(wire: str, count: int) -> list[Json]:
 def kept(messages: Sequence[Message], wire: str) -> list[tuple[int, int]]:
     """The stretches that were kept: of how many messages, ours and as given."""
     notes = [subobject(message.info.wire, codec_named(wire).key) for message in messages]
-    return [(held[COVERS], len(held["raw"][1][1])) for held in notes if COVERS in held]
+    return [(item[COVERS], len(item["raw"][1][1])) for item in notes if COVERS in item]
 
 
 # --- what is odd ---------------------------------------------------------------------------
 
 
 @each_wire
-def test_an_odd_stretch_is_kept_alone(wire: str) -> None:
-    given_ = [*usual(wire, 20), *late(wire, "x"), *usual(wire, 20), *late(wire, "y")]
-    found = decode(given_, wire)
-    assert encode(found.messages, wire) == given_
-    assert kept(found.messages, wire) == [(2, 3), (2, 3)]
+def test_only_an_odd_stretch_keeps_its_original(wire: str) -> None:
+    received = [*usual(wire, 20), *late(wire, "x"), *usual(wire, 20), *late(wire, "y")]
+    decoded = decode(received, wire)
+    assert encode(decoded.messages, wire) == received
+    assert kept(decoded.messages, wire) == [(2, 3), (2, 3)]
 
 
 @each_wire
-def test_a_call_that_is_never_answered_makes_no_long_stretch(wire: str) -> None:
-    given_ = [CALLS[wire]("gone"), *usual(wire, 20), *late(wire, "x"), *usual(wire, 20)]
-    found = decode(given_, wire)
-    assert encode(found.messages, wire) == given_
-    assert kept(found.messages, wire) == [(2, 3)]
+def test_a_call_without_a_result_makes_no_long_stretch(wire: str) -> None:
+    received = [CALLS[wire]("gone"), *usual(wire, 20), *late(wire, "x"), *usual(wire, 20)]
+    decoded = decode(received, wire)
+    assert encode(decoded.messages, wire) == received
+    assert kept(decoded.messages, wire) == [(2, 3)]
 
 
 @each_wire
-def test_stretches_that_reach_into_each_other_are_one(wire: str) -> None:
+def test_overlapping_stretches_are_one(wire: str) -> None:
     a, b = late(wire, "a"), late(wire, "b")
-    given_ = [*usual(wire, 2), a[0], a[1], b[0], a[2], b[1], b[2], *usual(wire, 2)]
-    found = decode(given_, wire)
-    assert encode(found.messages, wire) == given_
-    assert [count for _, count in kept(found.messages, wire)] == [6]
+    received = [*usual(wire, 2), a[0], a[1], b[0], a[2], b[1], b[2], *usual(wire, 2)]
+    decoded = decode(received, wire)
+    assert encode(decoded.messages, wire) == received
+    assert [count for _, count in kept(decoded.messages, wire)] == [6]
 
 
-def changed(messages: Sequence[Message], place: int, **fields: Any) -> list[Message]:
+def changed(messages: Sequence[Message], index: int, **fields: Any) -> list[Message]:
     """The same with the first part of one message changed."""
-    part = replace(messages[place].parts[0], **fields)
+    part = replace(messages[index].parts[0], **fields)
     return [
-        with_part(message, 0, part) if number == place else message
+        with_part(message, 0, part) if number == index else message
         for number, message in enumerate(messages)
     ]
 
 
 @each_wire
-def test_what_was_changed_since_is_written_as_it_is_now(wire: str) -> None:
-    call, said = decode(late(wire), wire).messages
+def test_a_changed_message_is_written_as_it_is_now(wire: str) -> None:
+    call, message = decode(late(wire), wire).messages
     part = cast("ToolPart", call.parts[0])
     state = cast("Completed", part.state)
-    edited = encode(changed([call, said], 0, state=replace(state, output="other")), wire)
+    edited = encode(changed([call, message], 0, state=replace(state, output="other")), wire)
     assert "other" in json.dumps(edited)
     assert "done" not in json.dumps(edited)
-    assert "Go on" in json.dumps(encode(changed([call, said], 1, text="Go on"), wire))
-    renamed = json.dumps(encode(changed([call, said], 0, tool="look"), wire))
+    assert "Go on" in json.dumps(encode(changed([call, message], 1, text="Go on"), wire))
+    renamed = json.dumps(encode(changed([call, message], 0, tool="look"), wire))
     assert "look" in renamed
-    for fewer in ([call], [said], [said, call]):
+    for fewer in ([call], [message], [message, call]):
         assert encode(fewer, wire) != late(wire)
-    assert encode([call, said, said], wire) == [*late(wire), SAID[wire]]
+    assert encode([call, message, message], wire) == [*late(wire), SAID[wire]]
 
 
 @each_wire
-def test_a_result_that_came_since_is_written(wire: str) -> None:
+def test_a_later_result_is_written(wire: str) -> None:
     # The ids are used twice, so that the stretch is odd; of one call the result is not there yet.
-    given_ = [CALLS[wire]("a"), *late(wire, "b")]
-    messages = list(decode(given_, wire).messages)
+    received = [CALLS[wire]("a"), *late(wire, "b")]
+    messages = list(decode(received, wire).messages)
     waiting = [
-        (place, offset)
-        for place, message in enumerate(messages)
+        (index, offset)
+        for index, message in enumerate(messages)
         for offset, part in enumerate(message.parts)
         if isinstance(part, ToolPart) and not has_result(part)
     ]
-    ((place, offset),) = waiting
-    part = cast("ToolPart", messages[place].parts[offset])
+    ((index, offset),) = waiting
+    part = cast("ToolPart", messages[index].parts[offset])
     state = Completed(input=part.state.input, output="at last")
-    messages[place] = with_part(messages[place], offset, replace(part, state=state))
+    messages[index] = with_part(messages[index], offset, replace(part, state=state))
     assert "at last" in json.dumps(encode(messages, wire))
 
 
 @each_wire
-def test_ids_times_and_marks_of_a_store_change_nothing(wire: str) -> None:
+def test_ids_and_times_of_a_store_do_not_change_the_list(wire: str) -> None:
     def stored(message: Message) -> Message:
         parts = [
-            replace(part, id=f"p{place}", session_id="s", message_id="m")
-            for place, part in enumerate(message.parts)
+            replace(part, id=f"p{index}", session_id="s", message_id="m")
+            for index, part in enumerate(message.parts)
             if isinstance(part, TextPart | ToolPart)
         ]
         timed = [
@@ -171,19 +171,19 @@ def test_ids_times_and_marks_of_a_store_change_nothing(wire: str) -> None:
         info = replace(message.info, id="m", session_id="s", time=Time(created=5))
         return decode_message(encoded(Message(info=info, parts=tuple(timed))))
 
-    given_ = [*late(wire), *usual(wire, 1)]
-    assert encode([stored(held) for held in decode(given_, wire).messages], wire) == given_
+    received = [*late(wire), *usual(wire, 1)]
+    assert encode([stored(item) for item in decode(received, wire).messages], wire) == received
 
 
 @each_wire
-def test_a_prompt_amid_an_odd_stretch_is_kept_with_it(wire: str) -> None:
+def test_a_prompt_inside_an_odd_stretch_is_kept_with_it(wire: str) -> None:
     if not wire.startswith("openai"):
         return  # the others know none
     prompt: Json = {"role": "system", "content": "Be brief."}
-    given_ = [prompt, *usual(wire, 1), prompt, *late(wire), prompt, RESULTS[wire]("gone")]
-    found = decode(given_, wire)
-    assert encode(found.messages, wire, found.origin) == given_
-    assert found.origin.system == "Be brief."
+    received = [prompt, *usual(wire, 1), prompt, *late(wire), prompt, RESULTS[wire]("gone")]
+    decoded = decode(received, wire)
+    assert encode(decoded.messages, wire, decoded.origin) == received
+    assert decoded.origin.system == "Be brief."
 
 
 @each_wire
@@ -192,9 +192,9 @@ def test_notes_within_notes_are_not_followed(wire: str) -> None:
     nested: Json = SAID[wire]
     for _ in range(40):
         nested = {**SAID[wire], key: {"raw": [nested], COVERS: 1}}
-    found = decode([nested], wire)
-    assert encode(found.messages, wire) == [nested]
-    message = found.messages[0]
+    decoded = decode([nested], wire)
+    assert encode(decoded.messages, wire) == [nested]
+    message = decoded.messages[0]
     mark = difference_note([nested], [])["raw"][0]
     differences: list[Any] = [[], 5, ["piece", 9, 0, 1], ["piece", "x", 0, 1], ["parsed", 9]]
     differences += [["spaced", 0], ["fields", 5], ["fields", {"a": 5}], ["list", 5], ["new", 1]]
@@ -209,27 +209,27 @@ def test_notes_within_notes_are_not_followed(wire: str) -> None:
 class Merging(OpenAIChat):
     """A codec that writes what is said twice in a row once: no stretch alone shows that."""
 
-    def write(self, shown: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
-        written = super().write(shown, as_is=as_is)
-        return [held for last, held in pairwise([{}, *written]) if held != last]
+    def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
+        output = super().write(messages, as_is=as_is)
+        return [item for last, item in pairwise([{}, *output]) if item != last]
 
 
-def test_where_stretches_do_not_add_up_to_the_list_it_is_kept_whole() -> None:
-    given_ = [chat_lists.user("a"), chat_lists.said("b"), chat_lists.said("b")]
-    found = read_list(Merging(), given_)
-    assert write_list(Merging(), found.messages) == given_
-    assert kept(found.messages, "openai-chat") == [(3, 3)]
+def test_the_whole_list_is_kept_if_its_stretches_do_not_add_up() -> None:
+    received = [chat_lists.user("a"), chat_lists.said("b"), chat_lists.said("b")]
+    decoded = read_list(Merging(), received)
+    assert write_list(Merging(), decoded.messages) == received
+    assert kept(decoded.messages, "openai-chat") == [(3, 3)]
 
 
-def test_an_answer_of_many_items_is_read_and_written_back() -> None:
+def test_a_reply_of_many_items_is_encoded_unchanged() -> None:
     items = [
-        held for n in range(3_000) for held in (responses.call(f"c{n}"), responses.result(f"c{n}"))
+        item for n in range(3_000) for item in (responses.call(f"c{n}"), responses.result(f"c{n}"))
     ]
     many = [*items[::2], *reversed(items[1::2])]
-    for given_ in (items, many):
-        found = decode(given_, "openai-responses")
-        assert encode(found.messages, "openai-responses") == given_
-        assert verbatim(found.messages, "openai-responses") == (given_ is many)
+    for received in (items, many):
+        decoded = decode(received, "openai-responses")
+        assert encode(decoded.messages, "openai-responses") == received
+        assert verbatim(decoded.messages, "openai-responses") == (received is many)
 
 
 # --- anything ------------------------------------------------------------------------------
@@ -239,32 +239,34 @@ STRICT = {"sort_keys": True}
 
 def lists(wire: str) -> list[Json]:
     known: dict[str, list[Json]] = {
-        "openai-chat": [held for found in chat_lists.LISTS.values() for held in found],
+        "openai-chat": [item for decoded in chat_lists.LISTS.values() for item in decoded],
         "openai-responses": [
             *responses.MODEL_SIDE,
             *responses.USER_SIDE,
             *[half for pair in responses.PAIRS for half in pair],
         ],
-        "anthropic": [held for found in blocks.LISTS.values() for held in found],
-        "gemini": [held for found in contents.LISTS.values() for held in found],
+        "anthropic": [item for decoded in blocks.LISTS.values() for item in decoded],
+        "gemini": [item for decoded in contents.LISTS.values() for item in decoded],
     }
-    return [held for held in known[wire] if len(str(held)) < 2_000]
+    return [item for item in known[wire] if len(str(item)) < 2_000]
 
 
 @each_wire
 @given(data=st.data())
-def test_messages_of_any_shape_come_back_or_are_refused(wire: str, data: st.DataObject) -> None:
-    drawn = data.draw(bent_lines(lists(wire)))
+def test_messages_of_any_shape_are_encoded_unchanged_or_refused(
+    wire: str, data: st.DataObject
+) -> None:
+    operations = data.draw(bent_lines(lists(wire)))
     try:
-        found = decode(drawn, wire)
+        decoded = decode(operations, wire)
     except BadInput:
         return
-    written = encode(found.messages, wire, found.origin)
-    assert json.dumps(written, **STRICT) == json.dumps(drawn, **STRICT)  # pyright: ignore[reportArgumentType]
-    again = [decode_message(encoded(message)) for message in found.messages]
-    assert encode(again, wire, found.origin) == drawn
+    output = encode(decoded.messages, wire, decoded.origin)
+    assert json.dumps(output, **STRICT) == json.dumps(operations, **STRICT)  # pyright: ignore[reportArgumentType]
+    again = [decode_message(encoded(message)) for message in decoded.messages]
+    assert encode(again, wire, decoded.origin) == operations
     for to in WIRES:
-        request(view_messages(found.messages), to)
+        request(view_messages(decoded.messages), to)
 
 
 anything = any_json(("role", "content", "parts", "type", "text", "messages"), ("user", "text", ""))
@@ -273,9 +275,9 @@ anything = any_json(("role", "content", "parts", "type", "text", "messages"), ("
 @given(st.lists(anything, max_size=3))
 def test_recognition_takes_anything(values: list[Any]) -> None:
     messages = [cast("Json", value) for value in values if isinstance(value, dict)]
-    found = [wire.name for wire in candidates(messages)]
-    if len(found) == 1:
-        assert recognize(messages).name == found[0]
+    decoded = [wire.name for wire in candidates(messages)]
+    if len(decoded) == 1:
+        assert recognize(messages).name == decoded[0]
     else:
         with pytest.raises(BadInput, match="api="):
             recognize(messages)
@@ -298,21 +300,21 @@ UNCLEAR: list[tuple[list[Json], str]] = [
 
 
 @pytest.mark.parametrize(("messages", "names"), UNCLEAR)
-def test_what_is_not_clear_is_not_guessed(messages: list[Json], names: str) -> None:
+def test_an_ambiguous_list_is_refused(messages: list[Json], names: str) -> None:
     with pytest.raises(BadInput, match=rf"{names}.*api=…"):
         decode(messages)
 
 
 @each_wire
-def test_a_list_is_recognised_by_its_calls(wire: str) -> None:
+def test_a_list_is_recognized_by_its_calls(wire: str) -> None:
     assert decode(usual(wire, 1)).wire == wire
-    assert [found.name for found in candidates(late(wire))] == [wire]
+    assert [decoded.name for decoded in candidates(late(wire))] == [wire]
 
 
 @each_wire
-def test_a_response_is_recognised_and_its_message_alone_is_none(wire: str) -> None:
+def test_a_response_is_recognized_and_its_message_alone_is_not(wire: str) -> None:
     reply = plain_object(TALKS[wire].calling)
-    assert [found.name for found in reply_candidates(reply)] == [wire]
+    assert [decoded.name for decoded in reply_candidates(reply)] == [wire]
     assert decode_reply(TALKS[wire].ending) == decode_reply(TALKS[wire].ending, wire)
     message = plain(TALKS[wire].message)
     for part in cast("list[Json]", message) if isinstance(message, list) else [message]:
@@ -320,7 +322,7 @@ def test_a_response_is_recognised_and_its_message_alone_is_none(wire: str) -> No
     assert reply_candidates(responses.assistant(id="msg_1", status="completed")) == []
 
 
-def test_what_can_be_a_response_of_two_is_not_guessed() -> None:
+def test_an_ambiguous_response_is_refused() -> None:
     both = {"choices": [{"message": chat_lists.said()}], "candidates": []}
     with pytest.raises(BadInput, match="openai-chat or gemini; pass api=… to choose"):
         decode_reply(both)
@@ -328,7 +330,7 @@ def test_what_can_be_a_response_of_two_is_not_guessed() -> None:
         decode_reply({"a": 1})
 
 
-def test_wires_have_names_and_a_few_others() -> None:
+def test_formats_have_names_and_aliases() -> None:
     for name, wire in {
         "OpenAI": "openai-chat",
         " openai_chat": "openai-chat",
@@ -346,21 +348,21 @@ def test_wires_have_names_and_a_few_others() -> None:
 
 
 @each_wire
-def test_results_of_calls_made_elsewhere_are_told_apart(wire: str) -> None:
-    given_ = [RESULTS[wire]("there"), *usual(wire, 1)]
-    taken = read_addition(codec_named(wire), given_, prompts=True)
-    assert [answer.call_id for answer in taken.results] == ["there"]
-    assert taken.origin == Origin()
-    assert [message.is_user for message in taken.messages] == [True, False]
-    assert verbatim(taken.messages, wire) == 0
+def test_results_of_calls_outside_the_list_are_set_aside(wire: str) -> None:
+    received = [RESULTS[wire]("there"), *usual(wire, 1)]
+    addition = read_addition(codec_named(wire), received, prompts=True)
+    assert [answer.call_id for answer in addition.results] == ["there"]
+    assert addition.origin == Origin()
+    assert [message.is_user for message in addition.messages] == [True, False]
+    assert verbatim(addition.messages, wire) == 0
 
 
-def test_a_prompt_is_told_apart_where_that_is_wanted() -> None:
+def test_a_prompt_is_separated_if_requested() -> None:
     prompt = {"role": "system", "content": "Be brief."}
     chat = codec_named("openai-chat")
-    taken = read_addition(chat, [prompt, chat_lists.user()], prompts=True)
-    assert taken.origin == Origin(system="Be brief.", wire={"openai-chat": [prompt]})
-    assert len(taken.messages) == 1
+    addition = read_addition(chat, [prompt, chat_lists.user()], prompts=True)
+    assert addition.origin == Origin(system="Be brief.", wire={"openai-chat": [prompt]})
+    assert len(addition.messages) == 1
     assert len(read_addition(chat, [prompt, chat_lists.user()], prompts=False).messages) == 2
 
 
@@ -384,50 +386,50 @@ def outputs(messages: Iterator[Message] | list[Message]) -> list[tuple[str, ...]
 
 
 def test_messages_wait_for_their_results_and_come_in_their_order() -> None:
-    weaver = CallPairing("key")
-    weaver.add(calling(1, "a", "b"))
-    weaver.add(calling(2))
-    assert list(weaver.pop_ready()) == []
-    assert weaver.settle(ReadResult(call_id="b", output="2")) is True
-    assert weaver.settle(ReadResult(call_id="a", output="1", rest={"x": 1})) is True
-    assert not weaver.has_open_calls
-    (first,) = weaver.pop_ready()
+    pairing = CallPairing("key")
+    pairing.add(calling(1, "a", "b"))
+    pairing.add(calling(2))
+    assert list(pairing.pop_ready()) == []
+    assert pairing.settle(ReadResult(call_id="b", output="2")) is True
+    assert pairing.settle(ReadResult(call_id="a", output="1", rest={"x": 1})) is True
+    assert not pairing.has_open_calls
+    (first,) = pairing.pop_ready()
     assert outputs([first]) == [("1", "2")]
     assert cast("ToolPart", first.parts[1]).metadata == {"key": {"result": {"x": 1}}}
-    assert weaver.settle(ReadResult(call_id="a", output="again")) is False
-    assert [message.id for message in weaver.flush()] == ["m2"]
-    assert weaver.last is None
+    assert pairing.settle(ReadResult(call_id="a", output="again")) is False
+    assert [message.id for message in pairing.flush()] == ["m2"]
+    assert pairing.last is None
 
 
-def test_a_result_that_comes_too_late_is_told_as_such() -> None:
-    weaver = CallPairing("key", max_pending=2)
+def test_a_result_after_its_message_was_released_is_late() -> None:
+    pairing = CallPairing("key", max_pending=2)
     for number in range(4):
-        weaver.add(calling(number, f"c{number}"))
-        handed = list(weaver.pop_ready())
+        pairing.add(calling(number, f"c{number}"))
+        handed = list(pairing.pop_ready())
         assert len(handed) == (1 if number >= 2 else 0)
-    assert isinstance(weaver.settle(ReadResult(call_id="c0", output="x")), LateResult)
-    assert weaver.settle(ReadResult(call_id="c0", output="x")) is False
-    assert weaver.settle(ReadResult(call_id="c3", output="y")) is True
-    assert outputs(weaver.flush()) == [("?",), ("y",)]
-    assert isinstance(weaver.settle(ReadResult(call_id="c2", output="x")), LateResult)
+    assert isinstance(pairing.settle(ReadResult(call_id="c0", output="x")), LateResult)
+    assert pairing.settle(ReadResult(call_id="c0", output="x")) is False
+    assert pairing.settle(ReadResult(call_id="c3", output="y")) is True
+    assert outputs(pairing.flush()) == [("?",), ("y",)]
+    assert isinstance(pairing.settle(ReadResult(call_id="c2", output="x")), LateResult)
 
 
-def test_the_last_message_may_grow_in_two_ways() -> None:
-    weaver = CallPairing("key")
-    weaver.add(calling(1, "a"))
-    weaver.join(calling(1, "b").parts)
-    weaver.settle(ReadResult(call_id="a", output="1"))
-    last = weaver.last
+def test_the_last_message_can_be_joined_or_extended() -> None:
+    pairing = CallPairing("key")
+    pairing.add(calling(1, "a"))
+    pairing.join(calling(1, "b").parts)
+    pairing.settle(ReadResult(call_id="a", output="1"))
+    last = pairing.last
     assert last is not None
     assert outputs([last]) == [("1", "?")]
-    weaver.extend(replace(last, parts=(*last.parts, *calling(1, "c").parts)))
-    weaver.join(calling(1, "d").parts)
+    pairing.extend(replace(last, parts=(*last.parts, *calling(1, "c").parts)))
+    pairing.join(calling(1, "d").parts)
     for name in "dbc":
-        assert weaver.settle(ReadResult(call_id=name, output=name)) is True
+        assert pairing.settle(ReadResult(call_id=name, output=name)) is True
     whole = calling(1, "a", "b", "c", "d", "e")
-    weaver.extend(whole)  # whatever it was before
-    assert outputs(weaver.flush()) == [("?", "?", "?", "?", "?")]
-    assert weaver.settled_calls == [(0, 1), (0, 7), (0, 3), (0, 5)]
+    pairing.extend(whole)  # whatever it was before
+    assert outputs(pairing.flush()) == [("?", "?", "?", "?", "?")]
+    assert pairing.settled_calls == [(0, 1), (0, 7), (0, 3), (0, 5)]
 
 
 steps = st.tuples(
@@ -436,31 +438,33 @@ steps = st.tuples(
 
 
 @given(st.lists(steps, max_size=30), st.integers(1, 4))
-def test_nothing_that_is_woven_is_lost_or_doubled(drawn: list[tuple[str, str]], most: int) -> None:
-    weaver = CallPairing("key", max_pending=most)
-    found: list[Message] = []
+def test_pairing_loses_and_repeats_no_message(
+    operations: list[tuple[str, str]], max_pending: int
+) -> None:
+    pairing = CallPairing("key", max_pending=max_pending)
+    decoded: list[Message] = []
     count = answers = lates = 0
-    for number, (step, name) in enumerate(drawn):
+    for number, (step, name) in enumerate(operations):
         match step:
             case "add":
-                weaver.add(calling(number, name))
+                pairing.add(calling(number, name))
                 count += 1
-            case "join" if weaver.last is not None:
-                weaver.join(calling(number, name).parts)
+            case "join" if pairing.last is not None:
+                pairing.join(calling(number, name).parts)
             case "answer":
-                told = weaver.settle(ReadResult(call_id=name, output=name))
-                answers += told is True
-                lates += isinstance(told, LateResult)
+                outcome = pairing.settle(ReadResult(call_id=name, output=name))
+                answers += outcome is True
+                lates += isinstance(outcome, LateResult)
             case "ready":
-                found += weaver.pop_ready()
+                decoded += pairing.pop_ready()
             case _:
-                assert weaver.last is None or weaver.last.id.startswith("m")
-    found += weaver.flush()
-    assert len(found) == len({message.id for message in found}) == count
-    assert [int(message.id[1:]) for message in found] == sorted(int(m.id[1:]) for m in found)
-    results = [output for held in outputs(found) for output in held if output != "?"]
+                assert pairing.last is None or pairing.last.id.startswith("m")
+    decoded += pairing.flush()
+    assert len(decoded) == len({message.id for message in decoded}) == count
+    assert [int(message.id[1:]) for message in decoded] == sorted(int(m.id[1:]) for m in decoded)
+    results = [output for item in outputs(decoded) for output in item if output != "?"]
     assert len(results) == answers
-    calls = [part for message in found for part in message.parts if isinstance(part, ToolPart)]
+    calls = [part for message in decoded for part in message.parts if isinstance(part, ToolPart)]
     assert answers + lates <= len(calls)
     assert all(
         part.call_id == part.state.output for part in calls if isinstance(part.state, Completed)

@@ -39,14 +39,14 @@ from tests.support.responses_items import (
 # --- nothing is lost --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("items", [[held] for held in MODEL_SIDE + USER_SIDE] + [*PAIRS], ids=str)
-def test_an_item_of_any_kind_comes_back_as_it_was(items: Sequence[Json]) -> None:
+@pytest.mark.parametrize("items", [[entry] for entry in MODEL_SIDE + USER_SIDE] + [*PAIRS], ids=str)
+def test_an_item_of_any_type_is_encoded_unchanged(items: Sequence[Json]) -> None:
     assert round_trip([user("Go"), *items], WIRE) == 0
     assert round_trip([*items], WIRE) == 0
 
 
-def test_a_list_of_all_kinds_comes_back_without_being_kept_as_it_came() -> None:
-    pairs = [[{**held, "call_id": f"c{n}"} for held in pair] for n, pair in enumerate(PAIRS)]
+def test_a_list_of_all_types_is_encoded_without_keeping_its_original() -> None:
+    pairs = [[{**entry, "call_id": f"c{n}"} for entry in pair] for n, pair in enumerate(PAIRS)]
     calls, results = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     items = [*USER_SIDE, *MODEL_SIDE, *calls, *results, *USER_SIDE, *MODEL_SIDE]
     assert round_trip(items, WIRE) == 0
@@ -55,7 +55,7 @@ def test_a_list_of_all_kinds_comes_back_without_being_kept_as_it_came() -> None:
     assert not stored_twice(with_long_texts([*calls, *reversed(results)]), WIRE)
 
 
-def test_items_of_one_answer_are_one_message() -> None:
+def test_items_of_one_reply_are_one_message() -> None:
     items = [user("Go"), reasoning(id="rs"), assistant(), call(), result(), assistant("Done")]
     messages = decode(items, WIRE).messages
     assert [message.is_user for message in messages] == [True, False, False]
@@ -70,7 +70,7 @@ def test_items_of_one_answer_are_one_message() -> None:
     assert (ran.tool, ran.state.input, ran.state.output) == ("read", {"path": "a.py"}, "done")
 
 
-def test_what_a_result_carries_can_be_read() -> None:
+def test_the_output_of_any_result_has_a_text() -> None:
     for pair, text in ((PAIRS[7], "a.py"), (PAIRS[10], "web_search"), (PAIRS[5], '"JSON"')):
         part = decode(pair, WIRE).messages[0].parts[0]
         assert isinstance(part, ToolPart)
@@ -78,7 +78,7 @@ def test_what_a_result_carries_can_be_read() -> None:
         assert text in part.state.output
 
 
-def test_system_messages_lead_the_list_or_keep_their_role() -> None:
+def test_a_system_message_is_the_prompt_or_keeps_its_role() -> None:
     leading, later = user("A", role="developer"), user("B", role="developer")
     items = [leading, user("Hi"), later, user("C"), assistant()]
     decoded = decode(items, WIRE)
@@ -86,7 +86,7 @@ def test_system_messages_lead_the_list_or_keep_their_role() -> None:
     assert subobject(decoded.messages[1].info.wire, "openai")["role"] == "developer"
     assert round_trip(items, WIRE) == 0
     # A view puts what is said without an answer into one message; the roles are kept.
-    assert [held["role"] for held in request_for(items, WIRE)] == [
+    assert [entry["role"] for entry in request_for(items, WIRE)] == [
         "user",
         "developer",
         "user",
@@ -94,7 +94,7 @@ def test_system_messages_lead_the_list_or_keep_their_role() -> None:
     ]
 
 
-def test_what_is_odd_comes_back_too() -> None:
+def test_odd_lists_keep_their_original() -> None:
     late = [call("c1"), user("Wait"), result("c1"), assistant()]
     assert round_trip(late, WIRE) == 1
     assert round_trip([result("c9"), assistant(), result("c9")], WIRE) == 0  # results of no call
@@ -109,7 +109,7 @@ def test_what_is_odd_comes_back_too() -> None:
 # --- recognising, and what is no list at all --------------------------------------------------
 
 
-def test_a_list_is_recognised_by_the_types_of_its_items() -> None:
+def test_a_list_is_recognized_by_the_types_of_its_items() -> None:
     codec = OpenAIResponses()
     assert codec.recognizes([user("Hi"), assistant(), call(), result(), reasoning()])
     assert codec.recognizes([{"role": "user", "content": "Hi"}, call()])
@@ -129,7 +129,7 @@ def test_a_list_is_recognised_by_the_types_of_its_items() -> None:
     assert not codec.recognizes_reply({"type": "message", "role": "assistant", "content": []})
 
 
-def test_arguments_nested_beyond_measure_are_kept_as_the_text_they_are() -> None:
+def test_arguments_that_are_nested_too_deeply_are_kept_as_text() -> None:
     for arguments in ("[" * 100_000, '{"a":' * 5_000 + "1" + "}" * 5_000, '{"a":1e999}', "\ud800"):
         items = [call(arguments=arguments), result()]
         decoded = decode(items, WIRE)

@@ -55,24 +55,27 @@ stretches = st.lists(st.sampled_from([(held,) for held in sendable]) | answers, 
 def without_tomorrow(item: Json) -> Json:
     """The same without blocks of tomorrow, which go back as they came, too."""
 
-    def known(held: object) -> object:
-        blocks = cast("list[Json]", held) if isinstance(held, list) else []
+    def today_only(entry: object) -> object:
+        blocks = cast("list[Json]", entry) if isinstance(entry, list) else []
         today = [block for block in blocks if "tomorrow" not in str(block.get("type"))]
-        return cast("object", held) if len(today) == len(blocks) else today or "none"
+        return cast("object", entry) if len(today) == len(blocks) else today or "none"
 
-    return {**item, **{name: known(item[name]) for name in ("content", "output") if name in item}}
+    return {
+        **item,
+        **{name: today_only(item[name]) for name in ("content", "output") if name in item},
+    }
 
 
 @given(stretches)
-def test_what_came_from_the_api_is_taken_by_it_again(found: list[tuple[Json, ...]]) -> None:
-    sent = request_for([held for items in found for held in items], WIRE)
-    for held in sent:
-        if held["type"] == "reasoning":
-            held.setdefault("id", f"rs_{id(held)}")  # Codex leaves it out, as the API allows
-    assert_accepted(WIRE, [without_tomorrow(held) for held in sent])
+def test_items_of_the_api_are_accepted_again(pieces: list[tuple[Json, ...]]) -> None:
+    sent = request_for([entry for items in pieces for entry in items], WIRE)
+    for entry in sent:
+        if entry["type"] == "reasoning":
+            entry.setdefault("id", f"rs_{id(entry)}")  # Codex leaves it out, as the API allows
+    assert_accepted(WIRE, [without_tomorrow(entry) for entry in sent])
 
 
-def test_a_conversation_with_its_own_provider_goes_back_as_it_came() -> None:
+def test_a_conversation_is_sent_back_to_its_own_provider_unchanged() -> None:
     items = [
         user("Go"),
         reasoning("Look.", id="rs_1", encrypted_content="gAAA"),
@@ -91,90 +94,93 @@ def test_a_conversation_with_its_own_provider_goes_back_as_it_came() -> None:
         ),
         assistant("Done.", id="msg_2", status="completed"),
     ]
-    for held in items:
-        if held.get("role") == "assistant":
-            held["content"][0]["annotations"] = []
+    for entry in items:
+        if entry.get("role") == "assistant":
+            entry["content"][0]["annotations"] = []
     sent = request_for(items, WIRE)
     assert sent == items
     assert_accepted(WIRE, sent)
 
 
-def test_items_whose_thinking_is_gone_lose_the_ids_that_ask_for_it() -> None:
+def test_items_whose_reasoning_is_missing_lose_their_ids() -> None:
     search = item("web_search_call", id="ws_1", status="completed", action={})
-    made = [assistant("I look.", id="msg_1"), search, call(id="fc_1")]
+    reply = [assistant("I look.", id="msg_1"), search, call(id="fc_1")]
     for gone in (reasoning("Look.", id="rs_1"), reasoning(encrypted_content="gAAA")):
-        sent = request_for([user("Go"), gone, *made, result()], WIRE)
-        assert not any("id" in held for held in sent)
-        assert "web_search_call" not in [held["type"] for held in sent]
+        sent = request_for([user("Go"), gone, *reply, result()], WIRE)
+        assert not any("id" in entry for entry in sent)
+        assert "web_search_call" not in [entry["type"] for entry in sent]
     sent = request_for(
-        [user("Go"), reasoning(id="rs_1", encrypted_content="gAAA"), *made, result()], WIRE
+        [user("Go"), reasoning(id="rs_1", encrypted_content="gAAA"), *reply, result()], WIRE
     )
-    assert [held.get("id") for held in sent] == [None, "rs_1", "msg_1", "ws_1", "fc_1", None]
+    assert [entry.get("id") for entry in sent] == [None, "rs_1", "msg_1", "ws_1", "fc_1", None]
 
 
-def test_thinking_without_what_it_led_to_is_left_out() -> None:
+def test_reasoning_without_the_item_it_led_to_is_omitted() -> None:
     own = {"openai": {"item": {"id": "rs_1", "encrypted_content": "gAAA"}}}
     alone = Reasoning(text="Hm.", provider_options=own)
     for after in ((), (Text(text=" "),)):
-        shown = [UserMessage(content=(Text(text="Go"),)), AssistantMessage(content=(alone, *after))]
-        sent = request(shown, WIRE)
+        prompt = [
+            UserMessage(content=(Text(text="Go"),)),
+            AssistantMessage(content=(alone, *after)),
+        ]
+        sent = request(prompt, WIRE)
         assert_accepted(WIRE, sent)
         assert sent[1] == {"type": "message", "role": "assistant", "content": NOTHING_TO_READ}
     led = AssistantMessage(content=(alone, Text(text="Hi")))
-    assert [held["type"] for held in request([led], WIRE)] == ["reasoning", "message"]
+    assert [entry["type"] for entry in request([led], WIRE)] == ["reasoning", "message"]
 
 
-def test_what_the_provider_ran_itself_goes_back_whole_and_once() -> None:
-    made = {"object": "response", "status": "completed", "output": [*PAIRS[7], assistant("Done.")]}
-    answer = decode_reply(made, WIRE)
+def test_calls_that_the_provider_ran_are_sent_back_whole_and_once() -> None:
+    reply = {"object": "response", "status": "completed", "output": [*PAIRS[7], assistant("Done.")]}
+    answer = decode_reply(reply, WIRE)
     assert isinstance(answer.info, AssistantInfo)
     assert answer.info.finish == "stop"
     later = decode([user("Go on"), PAIRS[7][1]], WIRE).messages
     sent = request(view_messages([answer, *later]), WIRE)
-    assert [held["type"] for held in sent].count("shell_call_output") == 1
+    assert [entry["type"] for entry in sent].count("shell_call_output") == 1
     assert_accepted(WIRE, sent)
 
 
-def test_what_codex_alone_knows_is_not_sent() -> None:
+def test_items_that_only_codex_knows_are_not_sent() -> None:
     sent = request_for(
         [user("Go"), item("ghost_snapshot", ghost_commit={"id": "abc"}), assistant()], WIRE
     )
-    assert [held["type"] for held in sent] == ["message", "message"]
+    assert [entry["type"] for entry in sent] == ["message", "message"]
 
 
-def test_an_id_is_sent_once_and_only_where_it_is_one() -> None:
+def test_an_id_is_sent_once_and_only_if_it_is_valid() -> None:
     items = [user("Go"), assistant("A", id="msg_1"), user("Go"), assistant("B", id="msg_1")]
     items += [user("Go"), assistant("C", id="x" * 70), call("c1", id="call_1"), result()]
     sent = request_for(items, WIRE)
-    assert [held["id"] for held in sent if "id" in held] == ["msg_1"]
+    assert [entry["id"] for entry in sent if "id" in entry] == ["msg_1"]
     assert_accepted(WIRE, sent)
 
 
-def test_a_result_without_a_call_is_sent_as_words() -> None:
+def test_a_result_without_a_call_is_sent_as_text() -> None:
     sent = request_for([user("Go"), result("gone", "the output"), assistant()], WIRE)
     assert_accepted(WIRE, sent)
-    assert [held["type"] for held in sent] == ["message"] * len(sent)
+    assert [entry["type"] for entry in sent] == ["message"] * len(sent)
     assert "the output" in json.dumps(sent)
     for call_, ran in PAIRS[7:8] + PAIRS[9:12]:
         twice = request_for([user("Go"), call_, ran, ran], WIRE)
         assert_accepted(WIRE, twice[:3])
-        assert [held["type"] for held in twice[3:]] in ([], ["message"])
-    kept = request_for(
+        assert [entry["type"] for entry in twice[3:]] in ([], ["message"])
+    stored = request_for(
         [user("Go"), item("item_reference", id="fc_1"), result("c7", "the output"), assistant()],
         WIRE,
     )
-    assert result("c7", "the output") in kept  # of the call that is stored
+    assert result("c7", "the output") in stored  # of the call that is stored
 
 
 @pytest.mark.parametrize("pair", PAIRS[7:12], ids=lambda pair: pair[0]["type"])
-def test_a_call_of_openais_own_tools_whose_result_is_pruned_becomes_a_function(
+def test_a_call_of_an_openai_tool_becomes_a_function_if_its_result_is_pruned(
     pair: tuple[Json, Json],
 ) -> None:
     messages = decode([user("Go"), *pair], WIRE).messages
-    shown = list(view_messages(messages))
-    tools = shown[-1]
+    prompt = list(view_messages(messages))
+    tools = prompt[-1]
     assert isinstance(tools, ToolMessage)
-    whole = request(shown, WIRE)
+    whole = request(prompt, WIRE)
     was_of_its_kind = pair[1]["type"] != "function_call_output"
     assert (whole[1]["type"] == pair[0]["type"]) == was_of_its_kind
     hidden = Result(
@@ -183,12 +189,12 @@ def test_a_call_of_openais_own_tools_whose_result_is_pruned_becomes_a_function(
         output=Output(type="text", value="[Hidden]"),
         provider_options=tools.content[0].provider_options,
     )
-    sent = request([*shown[:-1], ToolMessage(content=(hidden,))], WIRE)
+    sent = request([*prompt[:-1], ToolMessage(content=(hidden,))], WIRE)
     assert_accepted(WIRE, sent)
     assert sent[-1]["output"] == "[Hidden]"
 
 
-def test_files_are_sent_where_they_may_stand() -> None:
+def test_files_are_sent_where_the_api_accepts_them() -> None:
     png = Media(data=PNG, media_type="image/png", filename="shot.png")
     pdf, local = (
         Media(data=PDF, media_type="application/pdf"),
@@ -221,7 +227,7 @@ def test_files_are_sent_where_they_may_stand() -> None:
     assert sent[4]["content"][0]["text"] == NOTHING_TO_READ
 
 
-def test_what_opencode_keeps_goes_back_to_openai() -> None:
+def test_fields_that_opencode_stores_are_sent_back() -> None:
     def own(name: str, **more: Any) -> Json:
         return {"openai": {"itemId": name, **more}}
 
@@ -239,14 +245,14 @@ def test_what_opencode_keeps_goes_back_to_openai() -> None:
     ]
     sent = request(view_messages(messages), WIRE)
     assert sent[1] == reasoning("One.", "Two.", id="rs_1", encrypted_content="gAAA")
-    assert [held.get("id") for held in sent] == [None, "rs_1", "msg_1", "fc_1", None]
+    assert [entry.get("id") for entry in sent] == [None, "rs_1", "msg_1", "fc_1", None]
     assert_accepted(WIRE, sent)
 
 
 # --- other providers --------------------------------------------------------------------------
 
 
-def test_what_anthropic_signed_is_not_sent_to_openai() -> None:
+def test_signatures_of_anthropic_are_not_sent_to_openai() -> None:
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "SIGNED"}
     redacted = {"type": "redacted_thinking", "data": "SECRET"}
     server: Json = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
@@ -261,25 +267,25 @@ def test_what_anthropic_signed_is_not_sent_to_openai() -> None:
     ]
     sent = request(view_messages(decode(messages, "anthropic").messages), WIRE)
     assert_accepted(WIRE, sent)
-    assert [held["type"] for held in sent[:3]] == [
+    assert [entry["type"] for entry in sent[:3]] == [
         "message",
         "function_call",
         "function_call_output",
     ]
-    told = json.dumps(sent)
-    assert not any(word in told for word in ("SIGNED", "SECRET", "server_tool_use"))
+    text = json.dumps(sent)
+    assert not any(word in text for word in ("SIGNED", "SECRET", "server_tool_use"))
 
 
-def test_what_openai_encrypted_is_not_sent_to_anthropic() -> None:
+def test_encrypted_content_of_openai_is_not_sent_to_anthropic() -> None:
     items = [user("Go"), reasoning("Hm.", id="rs_1", encrypted_content="gAAA"), call(id="fc_1")]
     items += [result(), item("compaction", encrypted_content="gAAA"), assistant("Done", id="msg_1")]
-    told = json.dumps(request(view_messages(decode(items, WIRE).messages), "anthropic"))
-    assert not any(word in told for word in ("gAAA", "rs_1", "fc_1", "msg_1", "compaction"))
-    assert "tool_use" in told
+    text = json.dumps(request(view_messages(decode(items, WIRE).messages), "anthropic"))
+    assert not any(word in text for word in ("gAAA", "rs_1", "fc_1", "msg_1", "compaction"))
+    assert "tool_use" in text
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_a_block_whose_type_is_no_text_passes_through(role: str) -> None:
+def test_a_block_whose_type_is_not_a_string_passes_through(role: str) -> None:
     block = {"type": ["output_text"], "text": "Hi"}
     assert request_for([assistant(), user(block, role=role, id="msg_1")], WIRE)[-1]["content"] == [
         block

@@ -34,18 +34,18 @@ def joined(chunks: Sequence[object], wire: str | None = None) -> StreamResult | 
 
 
 def put_together(chunks: Sequence[object], wire: str | None = None) -> StreamResult:
-    found = joined(chunks, wire)
-    assert found
-    return found
+    joined_result = joined(chunks, wire)
+    assert joined_result
+    return joined_result
 
 
-def words(said: StreamResult) -> str:
-    parts = message(said).parts
+def words(result: StreamResult) -> str:
+    parts = message(result).parts
     return "".join(p.text for p in parts if isinstance(p, TextPart | ReasoningPart))
 
 
-def calls(said: StreamResult) -> list[ToolPart]:
-    return [part for part in message(said).parts if isinstance(part, ToolPart)]
+def calls(result: StreamResult) -> list[ToolPart]:
+    return [part for part in message(result).parts if isinstance(part, ToolPart)]
 
 
 # --- whole -----------------------------------------------------------------------------------
@@ -53,21 +53,19 @@ def calls(said: StreamResult) -> list[ToolPart]:
 
 @each_wire
 @pytest.mark.parametrize("bits", [WHOLE, (WORDS,), CALLS], ids=["all", "words", "calls"])
-def test_chunks_make_the_response_that_comes_without_streaming(
-    wire: str, bits: Sequence[Bit]
-) -> None:
+def test_chunks_give_the_response_without_streaming(wire: str, bits: Sequence[Bit]) -> None:
     whole, streamed = answer(wire, bits).whole, answer(wire, bits).streamed
-    said = put_together(streamed)
-    assert said.wire == wire
-    assert said.is_complete
-    found = said.response
+    result = put_together(streamed)
+    assert result.wire == wire
+    assert result.is_complete
+    joined_result = result.response
     if wire == "openai-chat":  # a refusal that is none, and that there are no probabilities
         whole["choices"][0]["message"].pop("refusal")
-    assert found == whole
+    assert joined_result == whole
 
 
 @each_wire
-def test_objects_of_the_sdk_say_the_same_as_their_json(wire: str) -> None:
+def test_sdk_objects_give_the_same_result_as_their_json(wire: str) -> None:
     streamed = [event for event in answer(wire).streamed if event.get("type") != "ping"]
     objects = [SDK[wire].validate_python(event) for event in streamed]
     first, second = put_together(objects), put_together(streamed)
@@ -76,14 +74,14 @@ def test_objects_of_the_sdk_say_the_same_as_their_json(wire: str) -> None:
 
 
 @each_wire
-def test_a_wire_is_recognised_by_its_first_chunk_that_tells(wire: str) -> None:
+def test_a_format_is_recognized_by_its_first_distinctive_chunk(wire: str) -> None:
     assert chunk_wire(answer(wire).streamed[0]) == wire
     added = {"type": "text", "text": "Hi", "snapshot": "Hi"}
     assert put_together([added, {"type": "ping"}, *answer(wire).streamed]).wire == wire
     assert chunk_wire({"type": "ping"}) is None
 
 
-def test_what_is_no_chunk_is_told() -> None:
+def test_an_unknown_chunk_is_refused() -> None:
     with pytest.raises(BadInput, match="pass api="):
         joined([{"a": 1}])
     with pytest.raises(BadInput, match="not str"):
@@ -107,7 +105,7 @@ BROKEN: list[tuple[str, Json]] = [
 
 
 @pytest.mark.parametrize(("wire", "chunk"), BROKEN)
-def test_a_chunk_that_is_broken_is_refused_in_words(wire: str, chunk: Json) -> None:
+def test_a_malformed_chunk_is_refused(wire: str, chunk: Json) -> None:
     with pytest.raises(BadInput):
         joined([*answer(wire).streamed[:2], chunk], wire)
 
@@ -116,57 +114,57 @@ def test_a_chunk_that_is_broken_is_refused_in_words(wire: str, chunk: Json) -> N
 
 
 @each_wire
-def test_of_a_stream_that_breaks_off_words_are_kept_and_half_calls_left_out(wire: str) -> None:
+def test_a_stream_that_breaks_off_keeps_texts_and_complete_calls(wire: str) -> None:
     streamed, before, seen = answer(wire).streamed, "", set[int]()
-    given = [call.given for call in CALLS]
+    inputs = [call.given for call in CALLS]
     for length in range(1, len(streamed) + 1):
-        said = put_together(streamed[:length])
-        told = words(said)
-        assert (THINKS + WORDS).startswith(told)
-        assert told.startswith(before)
-        found = [call.state.input for call in calls(said)]
-        assert found == given[: len(found)]
-        seen.add(len(found))
-        before = told
+        result = put_together(streamed[:length])
+        text = words(result)
+        assert (THINKS + WORDS).startswith(text)
+        assert text.startswith(before)
+        joined_result = [call.state.input for call in calls(result)]
+        assert joined_result == inputs[: len(joined_result)]
+        seen.add(len(joined_result))
+        before = text
     assert before == THINKS + WORDS
     assert seen == {0, 1, 2}
     assert not put_together(streamed[: len(streamed) // 2]).is_complete
 
 
-def test_tokens_that_were_told_before_the_answer_are_not_those_of_it() -> None:
-    said = put_together(answer("anthropic").streamed[:-2])
-    assert "usage" not in said.response
+def test_usage_before_the_reply_is_not_that_of_the_reply() -> None:
+    result = put_together(answer("anthropic").streamed[:-2])
+    assert "usage" not in result.response
 
 
-def test_an_item_that_was_not_finished_goes_back_without_its_id() -> None:
+def test_an_unfinished_item_has_no_id() -> None:
     events = answer("openai-responses", (WORDS,)).streamed
-    said = put_together(events[:4])
-    (item,) = said.response["output"]
+    result = put_together(events[:4])
+    (item,) = result.response["output"]
     assert item["status"] == "incomplete"
     assert "id" not in item
     assert WORDS.startswith(item["content"][0]["text"])
 
 
-def test_what_a_provider_says_went_wrong_is_kept() -> None:
+def test_the_error_of_a_provider_is_kept() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    said = put_together([*answer("anthropic").streamed[:8], error])
-    assert (said.is_complete, said.failure) == (False, "Overloaded")
+    result = put_together([*answer("anthropic").streamed[:8], error])
+    assert (result.is_complete, result.failure) == (False, "Overloaded")
     events = answer("openai-responses").streamed
     failed = {"status": "failed", "error": {"code": "server_error", "message": "Oh no"}}
     last = {"type": "response.failed", "response": {**events[0]["response"], **failed}}
-    said = put_together([*events[:-1], last])
-    assert (said.is_complete, said.failure) == (False, "Oh no")
-    assert words(said) == THINKS + WORDS
+    result = put_together([*events[:-1], last])
+    assert (result.is_complete, result.failure) == (False, "Oh no")
+    assert words(result) == THINKS + WORDS
     assert put_together([*events[:3], {"type": "error", "message": "Later"}]).failure == "Later"
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_that_comes_alone_is_of_any_wire_and_says_nothing(error: Json) -> None:
+def test_an_error_alone_fits_any_format_and_gives_no_response(error: Json) -> None:
     assert joined([error]) is None
     assert joined([{"type": "ping"}, error]) is None
     for wire in WIRES:
-        said = put_together([error, *answer(wire).streamed[:-2]])
-        assert (said.wire, said.failure) == (wire, "Overloaded")
+        result = put_together([error, *answer(wire).streamed[:-2]])
+        assert (result.wire, result.failure) == (wire, "Overloaded")
     with pytest.raises(BadInput, match=r"no known API format.*the provider reports: Overloaded"):
         joined([error, {"neither": "nor"}])
 
@@ -209,24 +207,24 @@ ODD: dict[str, list[Json]] = {
 
 
 @pytest.mark.parametrize("chunks", ODD.values(), ids=ODD)
-def test_calls_are_told_apart_however_a_server_numbers_them(chunks: list[Json]) -> None:
-    said = put_together([delta(role="assistant", content=""), *chunks, ENDED])
-    found = [(call.call_id, call.tool, call.state.input) for call in calls(said)]
-    assert found == [("a", "ls", {"p": 1}), ("b", "ls", {"p": 2})]
+def test_calls_are_distinguished_however_a_server_numbers_them(chunks: list[Json]) -> None:
+    result = put_together([delta(role="assistant", content=""), *chunks, ENDED])
+    joined_result = [(call.call_id, call.tool, call.state.input) for call in calls(result)]
+    assert joined_result == [("a", "ls", {"p": 1}), ("b", "ls", {"p": 2})]
 
 
-def test_a_role_that_is_repeated_is_one_role_and_a_refusal_is_joined() -> None:
+def test_repeated_roles_are_one_and_a_refusal_is_joined() -> None:
     chunks = [delta(role="assistant", refusal="I can"), delta(role="assistant", refusal="not.")]
     end: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    said = put_together([*chunks, end])
-    (choice,) = said.response["choices"]
+    result = put_together([*chunks, end])
+    (choice,) = result.response["choices"]
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": "I cannot."}
 
 
-def test_thoughts_that_a_server_wants_back_are_joined_by_their_index() -> None:
+def test_reasoning_details_are_joined_by_their_index() -> None:
     def thought(text: str, index: int, **more: Any) -> Json:
-        held = {"type": "reasoning.text", "text": text, "index": index, **more}
-        return delta(reasoning_details=[held])
+        detail = {"type": "reasoning.text", "text": text, "index": index, **more}
+        return delta(reasoning_details=[detail])
 
     chunks = [thought("a", 0), thought("b", 0, signature="s"), thought("c", 1), delta(content="Hi")]
     (choice,) = put_together(chunks).response["choices"]
@@ -236,7 +234,7 @@ def test_thoughts_that_a_server_wants_back_are_joined_by_their_index() -> None:
     ]
 
 
-def test_items_that_were_done_are_the_answer_where_the_last_event_has_none() -> None:
+def test_finished_items_are_the_reply_if_the_last_event_has_none() -> None:
     events = answer("openai-responses").streamed
     bare: Json = {**events[-1], "response": {**events[-1]["response"], "output": []}}
     assert put_together([*events[:-1], bare]).response == events[-1]["response"]
@@ -246,24 +244,24 @@ def joined_parts(*chunks: Json) -> list[Json]:
     return put_together(chunks, "gemini").response["candidates"][0]["content"]["parts"]
 
 
-def test_a_part_that_is_signed_stays_as_it_is() -> None:
+def test_a_signed_part_stays_unchanged() -> None:
     signed = {"text": "", "thoughtSignature": "c2ln"}
     also = {"text": "d", "thoughtSignature": "c2ln"}
     chunks = [gemini({"text": text}) for text in "ab"]
-    found = joined_parts(
+    joined_result = joined_parts(
         *chunks, gemini(signed), gemini({"text": "c"}, also), gemini({"text": "e"})
     )
-    assert found == [{"text": "ab"}, signed, {"text": "c"}, also, {"text": "e"}]
+    assert joined_result == [{"text": "ab"}, signed, {"text": "c"}, also, {"text": "e"}]
 
 
-def test_thoughts_and_words_are_joined_apart() -> None:
+def test_thoughts_and_texts_are_joined_separately() -> None:
     thoughts = [gemini({"text": text, "thought": True}) for text in ("Hm", ", hm.")]
-    said = [gemini({"text": text}) for text in ("Well", ".", "")]
-    found = joined_parts(*thoughts, *said)
-    assert found == [{"text": "Hm, hm.", "thought": True}, {"text": "Well."}]
+    result = [gemini({"text": text}) for text in ("Well", ".", "")]
+    joined_result = joined_parts(*thoughts, *result)
+    assert joined_result == [{"text": "Hm, hm.", "thought": True}, {"text": "Well."}]
 
 
-def test_arguments_in_pieces_are_put_where_their_paths_say() -> None:
+def test_arguments_in_pieces_are_set_at_their_paths() -> None:
     first = gemini({"functionCall": {"name": "ls", "id": "a", "willContinue": True}})
     pieces = [
         ("$.path", {"stringValue": "lef"}),
@@ -280,18 +278,18 @@ def test_arguments_in_pieces_are_put_where_their_paths_say() -> None:
     ]
     assert joined_parts(first, *chunks) == []  # it is not whole yet
     (part,) = joined_parts(first, *chunks, gemini({"functionCall": {}}))
-    given = {"path": "left.py", "at": [None, {"line": 7}], "deep": {"er": True}}
-    assert part == {"functionCall": {"name": "ls", "id": "a", "args": given}}
+    inputs = {"path": "left.py", "at": [None, {"line": 7}], "deep": {"er": True}}
+    assert part == {"functionCall": {"name": "ls", "id": "a", "args": inputs}}
 
 
-def test_a_prompt_that_is_blocked_is_an_end() -> None:
-    said = put_together([{"promptFeedback": {"blockReason": "SAFETY"}}])
-    assert said.is_complete
-    assert cast("Any", message(said).info).finish == "content-filter"
+def test_a_blocked_prompt_completes_the_stream() -> None:
+    result = put_together([{"promptFeedback": {"blockReason": "SAFETY"}}])
+    assert result.is_complete
+    assert cast("Any", message(result).info).finish == "content-filter"
 
 
-def test_many_pieces_are_joined_in_little_time() -> None:
+def test_many_pieces_are_joined() -> None:
     chunks = [delta(content="x") for _ in range(50_000)]
-    said = put_together(chunks)
-    assert len(words(said)) == 50_000
-    assert json.dumps(said.response)
+    result = put_together(chunks)
+    assert len(words(result)) == 50_000
+    assert json.dumps(result.response)

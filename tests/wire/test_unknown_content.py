@@ -72,30 +72,30 @@ each_wire = pytest.mark.parametrize("wire", LISTS)
 
 
 @each_wire
-def test_a_list_comes_back_as_it_was(wire: str) -> None:
+def test_a_list_is_encoded_unchanged(wire: str) -> None:
     round_trip(LISTS[wire], wire)
 
 
 @each_wire
-def test_a_request_holds_it_in_its_place_and_in_its_order(wire: str) -> None:
+def test_a_request_has_unknown_content_in_place(wire: str) -> None:
     assert request_for(LISTS[wire], wire) == LISTS[wire]
 
 
 @each_wire
-def test_other_providers_are_told_what_can_be_read_of_it(wire: str) -> None:
+def test_other_providers_get_its_text(wire: str) -> None:
     for to in LISTS:
         if to != wire:
             assert WORDS in str(request_for(LISTS[wire], wire, to))
 
 
 @each_wire
-def test_it_is_counted(wire: str) -> None:
+def test_unknown_content_is_counted(wire: str) -> None:
     tokens = Viewer(Log(by_classes, decode(LISTS[wire], wire).messages), FOLDMARK).view().tokens
     assert tokens > 2 * by_classes(WORDS)
 
 
 @each_wire
-def test_a_session_takes_it_and_sends_it_again(tmp_path: Path, wire: str) -> None:
+def test_a_session_stores_and_sends_unknown_content(tmp_path: Path, wire: str) -> None:
     with foldmark.open(tmp_path / "a.db", window=100_000) as session:
         session.extend(LISTS[wire])  # the wire is recognised, too
         assert session.messages(wire) == LISTS[wire]
@@ -103,12 +103,12 @@ def test_a_session_takes_it_and_sends_it_again(tmp_path: Path, wire: str) -> Non
 
 
 @each_wire
-def test_a_list_that_is_cut_keeps_the_newest_as_the_objects_they_are(wire: str) -> None:
+def test_fit_keeps_the_newest_messages_as_the_same_objects(wire: str) -> None:
     old = LISTS[wire][:1] * 40
     newest = LISTS[wire]
-    made = foldmark.fit([*old, *newest], 3_000, api=wire)
-    assert len(made) < 40
-    assert all(one is other for one, other in zip(made[-3:], newest[-3:], strict=True))
+    fitted = foldmark.fit([*old, *newest], 3_000, api=wire)
+    assert len(fitted) < 40
+    assert all(one is other for one, other in zip(fitted[-3:], newest[-3:], strict=True))
 
 
 KNOWN_TO_NOBODY: list[list[Any]] = [
@@ -126,12 +126,10 @@ KNOWN_TO_NOBODY: list[list[Any]] = [
 
 @pytest.mark.parametrize("messages", KNOWN_TO_NOBODY)
 @pytest.mark.parametrize("wire", [None, *LISTS])
-def test_a_list_that_fits_is_handed_back_whatever_it_holds(
-    messages: list[Any], wire: str | None
-) -> None:
+def test_fit_returns_any_list_that_fits(messages: list[Any], wire: str | None) -> None:
     assert foldmark.fit(messages, 1_000, api=wire) is messages
 
 
-def test_what_nobody_knows_and_does_not_fit_is_told() -> None:
+def test_fit_refuses_an_unknown_list_that_does_not_fit() -> None:
     with pytest.raises(foldmark.BadInput, match="no known API format"):
         foldmark.fit([{"a": WORDS}] * 40, 1_000)
