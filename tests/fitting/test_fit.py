@@ -21,6 +21,8 @@ from foldmark.model.prompt_messages import (
 )
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.codec import WIRES, codec_named
+from tests.support.chat_messages import call as chat_call
+from tests.support.chat_messages import calling, said, tool, user
 from tests.support.effort import examples
 from tests.support.list_checks import check_pairs, size
 
@@ -33,23 +35,18 @@ def sentence(rng: Random, limit: int) -> str:
     return " ".join(rng.choices(WORDS, k=rng.randint(1, limit)))
 
 
-def step(call_ids: list[str], outputs: list[str], path: str, text: str = "") -> list[Any]:
-    """A reply with calls, and their results."""
-    calls = [Call(tool_call_id=name, tool_name="read", input={"path": path}) for name in call_ids]
-    results = [
-        Result(tool_call_id=name, tool_name="read", output=Output(type="text", value=output))
-        for name, output in zip(call_ids, outputs, strict=True)
-    ]
-    texts = [Text(text=text)] if text else []
-    return [AssistantMessage(content=(*texts, *calls)), ToolMessage(content=tuple(results))]
-
-
 def random_step(rng: Random, number: int) -> list[Any]:
     """One to four calls, and their results."""
     names = [f"call_{number}_{offset}" for offset in range(rng.randint(1, 4))]
-    text = sentence(rng, 20) if rng.random() < 0.5 else ""
+    path = {"path": f"src/{number % 7}.py"}
+    calls = [Call(tool_call_id=name, tool_name="read", input=path) for name in names]
+    texts = [Text(text=sentence(rng, 20))] if rng.random() < 0.5 else []
     outputs = [sentence(rng, rng.choice([5, 60, 400])) for _ in names]
-    return step(names, outputs, f"src/{number % 7}.py", text)
+    results = [
+        Result(tool_call_id=name, tool_name="read", output=Output(type="text", value=output))
+        for name, output in zip(names, outputs, strict=True)
+    ]
+    return [AssistantMessage(content=(*texts, *calls)), ToolMessage(content=tuple(results))]
 
 
 def conversation(seed: int | Random, api: str, steps: int) -> list[Any]:
@@ -65,24 +62,6 @@ def conversation(seed: int | Random, api: str, steps: int) -> list[Any]:
     codec = codec_named(api)
     prompt = codec.system("Be brief.") if rng.random() < 0.5 else []
     return [*prompt, *codec.write(messages, as_is=False)]
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def reply(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def chat_step(number: int, output: str, **call: Any) -> list[Any]:
-    """A chat message with one call, and its result."""
-    call_id = f"c{number}"
-    calls = [{"id": call_id, "type": "function", **call}]
-    return [
-        {"role": "assistant", "content": None, "tool_calls": calls},
-        {"role": "tool", "tool_call_id": call_id, "content": output},
-    ]
 
 
 def check_fit(messages: list[Any], window: int, api: str) -> None:
@@ -139,7 +118,7 @@ def test_each_request_begins_with_the_one_before_until_the_cut_moves() -> None:
 def test_the_first_and_the_open_request_survive() -> None:
     rng = Random(5)  # noqa: S311 - no secrets here
     first, last = "Fix the login. Never touch main.", "Now rename all seventeen fields."
-    messages = [user(first), *conversation(rng, CHAT, 60)[1:], reply("Done."), user(last)]
+    messages = [user(first), *conversation(rng, CHAT, 60)[1:], said("Done."), user(last)]
     for number in range(200, 260):
         messages += codec_named(CHAT).write(random_step(rng, number), as_is=False)
         text = str(foldmark.fit(messages, 8_000))
@@ -148,9 +127,11 @@ def test_the_first_and_the_open_request_survive() -> None:
 
 
 def test_a_huge_output_is_truncated_in_the_middle() -> None:
-    big = step(["big"], ["BEGIN " + "line " * 90_000 + " END"], "app.log")
-    messages = conversation(6, "anthropic", 3)
-    messages += codec_named("anthropic").write(big, as_is=False)
+    big = f"BEGIN {'line ' * 90_000} END"
+    call = {"type": "tool_use", "id": "big", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "big", "content": big}
+    step = {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}
+    messages = [*conversation(6, "anthropic", 3), *step]
     fitted = foldmark.fit(messages, 10_000)
     check_fit(fitted, 10_000, "anthropic")
     assert "BEGIN line" in str(fitted[-1])
@@ -182,8 +163,8 @@ def test_the_system_prompt_and_the_tools_are_counted() -> None:
     window = (size(messages, "anthropic") + 40) * 4 // 3
     assert foldmark.fit(messages, window) is messages
     assert foldmark.fit(messages, window, system="Be brief. " * 50) is not messages
-    tool = {"name": "read", "description": "Reads. " * 60, "input_schema": {"type": "object"}}
-    assert foldmark.fit(messages, window, tools=[tool]) is not messages
+    read = {"name": "read", "description": "Reads. " * 60, "input_schema": {"type": "object"}}
+    assert foldmark.fit(messages, window, tools=[read]) is not messages
 
 
 def test_a_window_that_is_too_small_is_an_error_with_figures() -> None:
@@ -194,7 +175,7 @@ def test_a_window_that_is_too_small_is_an_error_with_figures() -> None:
 
 
 def test_a_tool_loop_in_the_middle_of_a_long_chat_keeps_its_pairs() -> None:
-    chat = [user("line " * 60), reply("so " * 60)]
+    chat = [user("line " * 60), said("so " * 60)]
     for api in WIRES[:3]:
         rng = Random(11)  # noqa: S311 - no secrets here
         loop = [message for number in range(40) for message in random_step(rng, number)]
@@ -228,7 +209,7 @@ def test_system_prompts_in_between_and_long_open_requests_survive() -> None:
     rng = Random(12)  # noqa: S311 - no secrets here
     request = "\n".join(f"item {number} of the list" for number in range(600))
     instruction = {"role": "system", "content": "From here on, answer as a reviewer."}
-    messages = [user("Begin."), reply("I do."), instruction, user(request)]
+    messages = [user("Begin."), said("I do."), instruction, user(request)]
     for number in range(120):
         messages += codec_named(CHAT).write(random_step(rng, number), as_is=False)
     fitted = foldmark.fit(messages, 24_000)
@@ -240,7 +221,7 @@ def test_system_prompts_in_between_and_long_open_requests_survive() -> None:
 def test_the_newest_message_may_take_almost_the_whole_budget() -> None:
     newest = user("order " * 2_820)
     assert 2_800 < size([newest], CHAT) < 2_950
-    fitted = foldmark.fit([user("line " * 400), reply("Yes."), newest], 4_000)
+    fitted = foldmark.fit([user("line " * 400), said("Yes."), newest], 4_000)
     assert "left out" in fitted[0]["content"]
     assert "order order" in fitted[0]["content"]
     check_fit(fitted, 4_000, CHAT)
@@ -261,7 +242,7 @@ def test_an_omitted_image_leaves_a_note() -> None:
     check_pairs(fitted, "anthropic")
 
 
-def test_the_output_argument_reserves_tokens_for_the_reply() -> None:
+def test_the_output_argument_reserves_tokens_for_the_said() -> None:
     messages = conversation(13, CHAT, 200)
     large, small = (
         size(foldmark.fit(messages, 30_000, output=output), CHAT) for output in (2_000, 20_000)
@@ -284,7 +265,7 @@ def test_wrong_arguments_are_refused_in_one_line(messages: Any, window: Any, mes
 
 
 def test_optional_arguments_may_be_none_or_blocks() -> None:
-    long = [user("line " * 900), reply("Yes.")] * 8
+    long = [user("line " * 900), said("Yes.")] * 8
     assert foldmark.fit(long, 4_000, tools=None, model=None, system=[{"text": "Be brief."}]) != long
 
 
@@ -293,7 +274,8 @@ def test_calls_of_custom_tools_are_counted() -> None:
     for number in range(30):
         patch = f"*** change {number}: " + "order moved, " * 300
         custom = {"name": "apply_patch", "input": patch}
-        messages += chat_step(number, "ok", type="custom", custom=custom)
+        call = {"id": f"c{number}", "type": "custom", "custom": custom}
+        messages += [calling(call), tool(f"c{number}", "ok")]
     assert size(messages, CHAT) > 20_000
     fitted = foldmark.fit(messages, window=8_000, api=CHAT)
     assert fitted is not messages
@@ -304,7 +286,8 @@ def test_calls_may_contain_sdk_objects() -> None:
     function = Function(name="read", arguments='{"path": "app.py"}')
     messages = [user("Fix it")]
     for number in range(60):
-        messages += chat_step(number, "the test fails " * 100, function=function)
+        call = chat_call(f"c{number}", function=function)
+        messages += [calling(call), tool(f"c{number}", "the test fails " * 100)]
     assert len(foldmark.fit(messages, window=8_000)) < len(messages)
 
 
@@ -340,8 +323,8 @@ def test_old_outputs_are_left_out_only_if_they_are_long(lines: int) -> None:
     output = "\n".join(f"the test of file {line} fails" for line in range(lines))
     messages = [user("Look at all files.")]
     for number in range(400):
-        function = {"name": "read", "arguments": f'{{"path":"src/{number}.py"}}'}
-        messages += chat_step(number, output, function=function)
+        call = chat_call(f"c{number}", f'{{"path":"src/{number}.py"}}')
+        messages += [calling(call), tool(f"c{number}", output)]
     fitted = foldmark.fit(messages, 16_000)
     outputs = {message["content"] for message in fitted if message["role"] == "tool"}
     length = f"{len(output) / 1000:.1f} kB" if len(output) >= 1_000 else f"{len(output)} B"
