@@ -1,4 +1,4 @@
-"""Values keep what they do not know."""
+"""Values preserve unknown fields."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ unknown = st.dictionaries(
 
 @st.composite
 def json_messages(draw: st.DrawFn) -> dict[str, Any]:
-    """A message as some later version of a program might write it: more fields everywhere."""
+    """A message as a later version of a program might write it, with more fields everywhere."""
     part: dict[str, Any] = draw(
         st.sampled_from(
             (
@@ -65,23 +65,21 @@ def test_any_json_message_survives_unchanged(data: dict[str, Any]) -> None:
     assert to_plain(from_plain(data, Message)) == data
 
 
-def test_unknown_fields_and_nulls_are_kept_apart_from_known_ones() -> None:
+def test_unknown_fields_and_nulls_are_kept_in_extra() -> None:
     message = decode_message(b'{"info":{"id":"m","role":"user","agent":null,"new":1},"parts":[]}')
     assert message.info.extra == {"agent": None, "new": 1}
     assert not message.info.agent
 
 
-def test_a_part_of_an_unknown_kind_is_kept_as_it_came() -> None:
+def test_a_part_of_an_unknown_kind_is_kept_unchanged() -> None:
     data = {"info": {"id": "m", "role": "user"}, "parts": [{"type": "hologram", "x": 1}]}
     message = from_plain(data, Message)
     assert message.parts == (Other(data=Extra(type="hologram", x=1)),)
 
 
-def test_a_key_that_looks_like_ours_is_only_data() -> None:
-    data: dict[str, Any] = {
-        "info": {"id": "m", "role": "user", EXTRA: {"id": "other"}},
-        "parts": [],
-    }
+def test_a_key_that_looks_like_ours_is_ordinary_data() -> None:
+    info = {"id": "m", "role": "user", EXTRA: {"id": "other"}}
+    data: dict[str, Any] = {"info": info, "parts": []}
     for text in (json.dumps(data), json.dumps(data, ensure_ascii=False)):
         message = decode_message(text.encode())
         assert message.id == "m"
@@ -96,7 +94,7 @@ def test_falsy_values_are_not_dropped() -> None:
     assert to_plain(from_plain(data, Message)) == data
 
 
-def test_a_whole_session_is_read_and_written() -> None:
+def test_a_whole_session_is_decoded_and_encoded() -> None:
     data: dict[str, Any] = {"info": {"id": "s", "new": [1]}, "messages": [], "also": None}
     transcript = decode_transcript(json.dumps(data).encode())
     assert isinstance(transcript, Transcript)
@@ -104,7 +102,7 @@ def test_a_whole_session_is_read_and_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "cause"),
+    ("text", "location", "cause"),
     [
         (b"", "line 1", "truncated"),
         (b'{"info":\n{"id":', "line 2", "truncated"),
@@ -119,15 +117,14 @@ def test_a_whole_session_is_read_and_written() -> None:
         (b'{"info":{"id":"\xff"}}', "byte", "UTF-8"),
     ],
 )  # fmt: skip
-def test_bad_json_is_told_with_its_place(text: bytes, place: str | None, cause: str) -> None:
+def test_bad_json_is_refused_with_its_location(
+    text: bytes, location: str | None, cause: str
+) -> None:
     with pytest.raises(BadInput) as caught:
         decode_transcript(text)
     assert cause in caught.value.cause
-    if place is None:
-        assert caught.value.location is None
-    else:
-        assert caught.value.location is not None
-        assert caught.value.location.startswith(place)
+    assert (caught.value.location is None) == (location is None)
+    assert (caught.value.location or "").startswith(location or "")
 
 
 def test_values_are_frozen() -> None:
@@ -143,16 +140,12 @@ def test_real_exports_lose_nothing(corpus: Any) -> None:
         text = file.read_bytes()
         transcript = decode_transcript(text)
         assert json.loads(encode(transcript)) == json.loads(text)
-        marked = sum(
-            bool(part.state.time and part.state.time.compacted)
-            for message in transcript.messages
-            for part in message.parts
-            if isinstance(part, ToolPart)
-        )
-        assert marked == text.count(b'"compacted":')
+        parts = [part for message in transcript.messages for part in message.parts]
+        times = [part.state.time for part in parts if isinstance(part, ToolPart)]
+        assert sum(bool(time and time.compacted) for time in times) == text.count(b'"compacted":')
 
 
-def test_half_a_surrogate_pair_as_javascript_writes_it_survives() -> None:
+def test_half_a_surrogate_pair_as_javascript_writes_it_is_kept() -> None:
     text = rb'{"info":{"id":"m","role":"user"},"parts":[{"type":"text","text":"cut \ud83d"}]}'
     message = decode_message(text)
     assert message.parts == (TextPart(text="cut \ud83d"),)
@@ -171,10 +164,10 @@ def test_half_a_surrogate_pair_as_javascript_writes_it_survives() -> None:
          "type"),
     ],
 )  # fmt: skip
-def test_odd_json_is_refused_in_words(text: bytes, cause: str) -> None:
+def test_odd_json_is_refused_with_a_plain_message(text: bytes, cause: str) -> None:
     with pytest.raises(BadInput) as caught:
         decode_transcript(text)
-    told = str(caught.value)
-    assert cause in told
-    assert "Extra" not in told
-    assert "\n" not in told
+    message = str(caught.value)
+    assert cause in message
+    assert "Extra" not in message
+    assert "\n" not in message

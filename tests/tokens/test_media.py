@@ -1,4 +1,4 @@
-"""Pictures are built by hand, and each price is worked out in the test that expects it."""
+"""The tokens of files; images are built by hand, and each price is worked out in its test."""
 
 import struct
 import zlib
@@ -54,13 +54,11 @@ def os2_bmp(width: int, height: int) -> bytes:
 
 
 def jpeg(width: int, height: int, before: int = 0) -> bytes:
-    """A JPEG with so many bytes of other segments before its frame header, after a fill byte."""
+    """A JPEG with this many bytes of other segments before its frame header, after a fill byte."""
     segments = b""
-    while before > 0:
-        segments += (
-            b"\xff\xe1" + struct.pack(">H", 2 + min(before, 60_000)) + b"\xff" * min(before, 60_000)
-        )
-        before -= 60_000
+    for start in range(0, before, 60_000):
+        size = min(before - start, 60_000)
+        segments += b"\xff\xe1" + struct.pack(">H", 2 + size) + b"\xff" * size
     tables = b"\xff\xc4" + struct.pack(">H", 6) + b"\0" * 4
     frame = b"\xff\xff\xc2" + struct.pack(">HBHH", 17, 8, height, width) + b"\0" * 10
     return b"\xff\xd8" + segments + tables + frame + b"\xff\xda\0\x02"
@@ -128,29 +126,26 @@ def test_the_size_is_read_from_the_header_of_every_format(
         (4032, 3024, "openrouter", 24 * 258),  # Gemini's is the dearest
     ],
 )
-def test_a_picture_costs_what_its_provider_publishes(
+def test_an_image_has_the_tokens_that_its_provider_publishes(
     width: int, height: int, provider: str, tokens: int
 ) -> None:
     assert image_tokens(png(width, height), provider) == tokens
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_five_megabytes_of_base64_cost_what_the_tiles_cost(provider: str) -> None:
+def test_five_megabytes_of_base64_have_the_tokens_of_the_tiles(provider: str) -> None:
     heavy = png(1024, 1024, filler=5_000_000)
     assert image_tokens(heavy, provider) == image_tokens(png(1024, 1024), provider)
 
 
-@pytest.mark.parametrize("before", [0, 60_000, 120_000, JPEG_HEAD_BYTES - 1_000])
-def test_a_jpeg_is_walked_past_previews_and_profiles(before: int) -> None:
-    assert image_tokens(jpeg(1024, 1024, before), "openai") == 765
-
-
-def test_a_jpeg_without_a_size_within_reach_costs_the_default() -> None:
+def test_the_size_of_a_jpeg_is_found_after_previews_and_profiles() -> None:
+    for before in (0, 60_000, 120_000, JPEG_HEAD_BYTES - 1_000):
+        assert image_tokens(jpeg(1024, 1024, before), "openai") == 765
     assert image_tokens(jpeg(1024, 1024, JPEG_HEAD_BYTES), "openai") == DEFAULT_TOKENS
     assert image_tokens(b"\xff\xd8\xff\xda" + b"\xff\xc0" * 99, "openai") == DEFAULT_TOKENS
 
 
-def test_line_breaks_percent_signs_and_url_safe_digits_are_read() -> None:
+def test_line_breaks_percent_signs_and_url_safe_digits_are_decoded() -> None:
     content = gif(1024, 1024)
     lines = b64encode(content).decode().replace("A", "A\r\n")
     quoted = b64encode(content).decode().replace("+", "%2B").replace("=", "%3D").replace("/", "%2F")
@@ -165,16 +160,16 @@ def test_line_breaks_percent_signs_and_url_safe_digits_are_read() -> None:
     ("width", "height"), [(0, 10), (10, 0), (0, 0), (4_294_967_295, 4_294_967_295), (70_000, 1)]
 )
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_absurd_sides_cost_the_default(width: int, height: int, provider: str) -> None:
+def test_implausible_sides_have_the_default(width: int, height: int, provider: str) -> None:
     assert image_tokens(png(width, height), provider) == DEFAULT_TOKENS
 
 
-def test_the_largest_believable_picture_is_capped() -> None:
+def test_the_largest_plausible_image_is_capped() -> None:
     assert image_tokens(png(65_535, 65_535), "google") == IMAGE_MAX_TOKENS
 
 
 @pytest.mark.parametrize("build", FORMATS)
-def test_a_header_cut_short_anywhere_costs_the_default_or_its_price(
+def test_an_incomplete_header_has_the_default_or_its_own_tokens(
     build: Callable[[int, int], bytes],
 ) -> None:
     whole = build(1024, 1024)
@@ -196,7 +191,7 @@ def test_a_header_cut_short_anywhere_costs_the_default_or_its_price(
         "data:image/png;base64,ÄÖÜ\ud800",
     ],
 )
-def test_a_picture_that_cannot_be_read_costs_the_default(url: str) -> None:
+def test_an_unreadable_image_has_the_default(url: str) -> None:
     assert media_tokens(url, "image/png") == DEFAULT_TOKENS
     assert media_tokens(url, "image/png", provider="openai") == DEFAULT_TOKENS
 
@@ -213,28 +208,24 @@ def pdf_tokens(content: bytes) -> int:
 
 
 @pytest.mark.parametrize("between", [0, 300_000, 3 * PDF_WINDOW_BYTES])
-def test_a_pdf_costs_its_pages_even_where_only_its_ends_are_read(between: int) -> None:
+def test_a_pdf_has_the_tokens_of_its_pages_even_if_only_its_ends_are_read(between: int) -> None:
     for shift in range(4):
         assert pdf_tokens(pdf(12, between + shift)) == 12 * PDF_PAGE_TOKENS
 
 
-def test_a_linearized_pdf_states_its_pages_though_all_else_is_packed() -> None:
+def test_the_pages_of_a_compressed_pdf_are_stated_or_a_default_and_capped() -> None:
     head = b"%PDF-1.5\n1 0 obj << /Linearized 1 /L 9999 /O 3 /E 500 /N 40 /T 9000 >> endobj"
     assert pdf_tokens(head + b"\x8b" * 4_000) == 40 * PDF_PAGE_TOKENS
 
-
-def test_a_pdf_without_readable_pages_costs_a_default() -> None:
     assert pdf_tokens(b"%PDF-1.5\n" + b"\x8b" * 4_000) == PDF_DEFAULT_PAGES * PDF_PAGE_TOKENS
     remote = media_tokens("https://example.org/paper.pdf", "application/pdf")
     assert remote == PDF_DEFAULT_PAGES * PDF_PAGE_TOKENS
 
-
-def test_a_pdf_that_claims_a_million_pages_is_capped() -> None:
     claim = b"2 0 obj << /Type /Pages /Kids [] /Count 999999 >> endobj"
     assert pdf_tokens(claim) == PDF_MAX_PAGES * PDF_PAGE_TOKENS == MAX_TOKENS
 
 
-def test_sound_and_film_cost_their_seconds_within_bounds() -> None:
+def test_audio_and_video_have_the_tokens_of_their_seconds_within_limits() -> None:
     minute = data_url("audio/mpeg", b"\0" * 16_000 * 60)
     assert media_tokens(minute, "audio/mpeg") == 60 * AUDIO_SECOND_TOKENS
     short = data_url("video/mp4", b"\0" * 250_000 * 4)
@@ -250,24 +241,21 @@ def test_sound_and_film_cost_their_seconds_within_bounds() -> None:
     ["text/plain", "text/x-python; charset=utf-8", "application/json", "application/ld+json",
      "image/svg+xml", "application/octet-stream", ""],
 )  # fmt: skip
-def test_inline_text_is_handed_over_for_the_caller_to_count(mime: str) -> None:
-    words = "def grüße(): return '☃'"
-    assert media_text(data_url("text/plain", words.encode()), mime) == words
+def test_inline_text_is_returned_for_the_caller_to_count(mime: str) -> None:
+    code = "def grüße(): return '☃'"
+    assert media_text(data_url("text/plain", code.encode()), mime) == code
     assert media_text("data:text/plain,caf%C3%A9 au lait", mime) == "café au lait"
 
 
-def test_what_is_not_inline_text_has_no_text() -> None:
+def test_other_files_have_no_text_and_a_rough_number_of_tokens() -> None:
     assert media_text("https://example.org/a.txt", "text/plain") is None
     assert media_text(data_url("image/png", png(1, 1)), "image/png") is None
     assert media_text(data_url("application/zip", b"PK"), "application/zip") is None
 
-
-def test_text_and_unknown_files_have_a_rough_price_too() -> None:
     assert media_tokens(data_url("text/plain", b"abcd" * 300), "text/plain") == 300
     assert media_tokens("https://example.org/a.txt", "text/plain") == DEFAULT_TOKENS
-    assert media_tokens(data_url("application/zip", b"PK" * 9_999), "application/zip") == (
-        DEFAULT_TOKENS
-    )
+    archive = data_url("application/zip", b"PK" * 9_999)
+    assert media_tokens(archive, "application/zip") == DEFAULT_TOKENS
 
 
 HEADERS = [build(9, 9)[:30] for build in FORMATS] + [b"%PDF-1.7 /Type /Page ", b""]
@@ -280,7 +268,7 @@ MIMES = ["image/png", "application/pdf", "audio/wav", "video/mp4", "text/plain",
     st.sampled_from(MIMES) | st.text(max_size=20),
     st.sampled_from(PROVIDERS) | st.text(max_size=20),
 )
-def test_no_content_raises_or_passes_the_cap(
+def test_no_content_raises_or_exceeds_the_cap(
     header: bytes, content: bytes, mime: str, provider: str
 ) -> None:
     url = data_url("image/png", header + content)
@@ -293,6 +281,6 @@ def test_no_content_raises_or_passes_the_cap(
     st.text(st.characters(exclude_categories=())),
     st.sampled_from(MIMES),
 )
-def test_no_url_raises_or_passes_the_cap(start: str, rest: str, mime: str) -> None:
+def test_no_url_raises_or_exceeds_the_cap(start: str, rest: str, mime: str) -> None:
     assert 0 <= media_tokens(start + rest, mime) <= MAX_TOKENS
     media_text(start + rest, mime)

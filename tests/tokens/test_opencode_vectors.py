@@ -1,20 +1,22 @@
-"""OpenCode's own answers, recorded from its real code, under the preset `opencode`."""
+"""The preset `opencode` gives the same results as OpenCode's own code, which were recorded."""
 
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import UNSET
+
 from foldmark.compaction.fold import session_fold
-from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.compaction.prune import prune_plan
 from foldmark.compaction.tail import Fold
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer, view_indexes
-from foldmark.model.messages import Message, TextPart, Tokens, UserInfo
+from foldmark.model.messages import Message, Tokens
 from foldmark.model.values import from_plain
 from foldmark.policy import OPENCODE, Policy
 from foldmark.tokens.budget import is_overflow, usable, used
 from foldmark.tokens.counters import round4
 from foldmark.tokens.limits import Limit
+from tests.support.messages import marker, said, user
 
 Vectors = Callable[[str], Any]
 
@@ -40,19 +42,21 @@ def test_usable_and_overflow_are_opencodes(vectors: Vectors) -> None:
         assert is_overflow(policy, count, limit) is case["isOverflow"], case
 
 
+def visible_ids(log: Log, policy: Policy) -> list[str]:
+    return [log.entries[index].message.id for index in view_indexes(log, policy.view)]
+
+
 def test_the_filtered_history_is_opencodes(vectors: Vectors) -> None:
     for case in vectors("filter_compacted"):
-        log = log_of(case["history"])
-        places = view_indexes(log, OPENCODE.view)
-        assert [log.entries[place].message.id for place in places] == case["filtered"], case
+        assert visible_ids(log_of(case["history"]), OPENCODE) == case["filtered"], case
 
 
 def test_the_newest_finished_answer_is_opencodes(vectors: Vectors) -> None:
     for case in vectors("filter_compacted"):
         log = log_of(case["history"])
-        shown = view_indexes(log, OPENCODE.view)
-        finished = None if log.finished is None else log.entries[log.finished].message.id
-        assert (finished if log.finished in shown else None) == case["latest"].get("finished"), case
+        is_visible = log.finished in view_indexes(log, OPENCODE.view)
+        finished = log.entries[log.finished or 0].message.id if is_visible else None
+        assert finished == case["latest"].get("finished"), case
 
 
 def test_pruned_parts_are_opencodes(vectors: Vectors) -> None:
@@ -73,9 +77,9 @@ def test_tails_and_replays_are_opencodes(vectors: Vectors) -> None:
             before, marker = step["input"][:-1], step["input"][-1]
             assert marker["info"]["id"] == step["parentID"]
             messages = [from_plain(message, Message) for message in before]
-            found = _folded(messages, policy, overflow=bool(step["overflow"]))
-            assert found.tail_start == step.get("tail_start_id"), step
-            tails += found.tail_start is not None
+            fold = _fold(messages, policy, overflow=bool(step["overflow"]))
+            assert fold.tail_start == step.get("tail_start_id"), step
+            tails += fold.tail_start is not None
     assert tails
 
 
@@ -85,29 +89,24 @@ def test_the_view_after_a_pivot_is_opencodes(vectors: Vectors) -> None:
         policy = OPENCODE.adjusted(tail_tokens=case["config"].get("preserve_recent_tokens"))
         stream: list[Message] = []
         for step in case["steps"]:
-            known = {message.id for message in stream}
-            stream += [
-                from_plain(m, Message) for m in step["input"] if m["info"]["id"] not in known
+            ids = {message.id for message in stream}
+            messages = [from_plain(message, Message) for message in step["input"]]
+            stream += [message for message in messages if message.id not in ids]
+            fold = _fold(stream[:-1], policy, overflow=bool(step["overflow"]))
+            if fold.replay is not None:
+                replays += 1
+                assert fold.replay not in list(fold.history)
+            made, last = step["filtered"][1], step["filtered"][-1]
+            stream[-1:] = [
+                marker(step["parentID"], tail_start_id=fold.tail_start or UNSET),
+                said("Done.", made, summary=True, parent_id=step["parentID"]),
+                user("Go on", name=last),
             ]
-            found = _folded(stream[:-1], policy, overflow=bool(step["overflow"]))
-            replays += found.replay is not None
-            if found.replay is not None:
-                assert found.replay not in list(found.history)
-            made = MessageIds(session="s", message=step["filtered"][1], part="p", at=1)
-            last = Message(info=UserInfo(id=step["filtered"][-1]), parts=(TextPart(text="Go on"),))
-            marker = marker_message(
-                MessageIds(session="s", message=step["parentID"], part="p", at=1),
-                auto=True,
-                tail_start=found.tail_start,
-            )
-            stream = [*stream[:-1], marker, summary_message(made, "Done.", marker=marker.id), last]
-            log = Log(round4, stream)
-            shown = [log.entries[place].message.id for place in view_indexes(log, policy.view)]
-            assert shown == step["filtered"]
+            assert visible_ids(Log(round4, stream), policy) == step["filtered"]
     assert replays
 
 
-def _folded(messages: list[Message], policy: Policy, *, overflow: bool) -> Fold:
+def _fold(messages: list[Message], policy: Policy, *, overflow: bool) -> Fold:
     log = Log(round4, messages)
     return session_fold(Viewer(log, policy), 0, overflow=overflow)
 
@@ -126,10 +125,5 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
         state["time"] |= {"end": 2} | ({"compacted": 3} if tool["compacted"] else {})
     if tool["status"] == "error":
         state["error"] = "x" * tool["size"]
-    return {
-        "id": tool["id"],
-        "type": "tool",
-        "tool": tool["tool"],
-        "callID": tool["id"],
-        "state": state,
-    }
+    names = {"id": tool["id"], "callID": tool["id"], "tool": tool["tool"]}
+    return {"type": "tool", "state": state, **names}
