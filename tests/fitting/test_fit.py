@@ -128,7 +128,7 @@ def test_the_first_and_the_open_request_survive() -> None:
 
 def test_a_huge_output_is_truncated_in_the_middle() -> None:
     big = f"BEGIN {'line ' * 90_000} END"
-    call = {"type": "tool_use", "id": "big", "name": "read", "input": {}}
+    call: dict[str, Any] = {"type": "tool_use", "id": "big", "name": "read", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "big", "content": big}
     step = {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}
     messages = [*conversation(6, "anthropic", 3), *step]
@@ -250,10 +250,13 @@ def test_the_output_argument_reserves_tokens_for_the_said() -> None:
     assert small < 10_000 < large < 28_000
 
 
+WRONG_LISTS: tuple[Any, ...] = ({}, None, "text", iter([]))
+
+
 @pytest.mark.parametrize(
     ("messages", "window", "message"),
     [
-        *((wrong, 100, "messages must be a list") for wrong in ({}, None, "text", iter([]))),
+        *((wrong, 100, "messages must be a list") for wrong in WRONG_LISTS),
         ([], "a", "window must be a positive number of tokens, not 'a'"),
         ([], 0, "window must be a positive number of tokens, not 0"),
         ([], None, "pass window="),

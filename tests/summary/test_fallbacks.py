@@ -400,9 +400,10 @@ def test_a_reply_that_obeys_the_record_is_rejected(*, is_own: bool) -> None:
 
 
 def test_the_users_focus_and_context_from_hooks_come_last() -> None:
-    options = {"instructions": "the login {words} {number}", "context": ("The API is public.",)}
-    text = first_text(Trial(work_session(10), **options))
-    assert text.endswith("this focus: the login {words} {number}")  # braces are not filled in
+    focus = "the login {words} {number}"  # braces are not filled in
+    trial = Trial(work_session(10), instructions=focus, context=("The API is public.",))
+    text = first_text(trial)
+    assert text.endswith(f"this focus: {focus}")
     assert "The API is public." in text.rsplit(fence_in(text), 1)[1]
 
 

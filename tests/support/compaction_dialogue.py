@@ -92,8 +92,8 @@ class Trial:
         self, *replies: str | Outcome | Callable[[ModelRequest], Outcome], **limits: Any
     ) -> Summary:
         """The summary if the model replies so, the last reply repeated."""
-        fields = {"rules": self.policy.compact, "limit": self.limit, "is_own_model": False}
-        fields |= {"digest": situation_digest, **limits}
+        fields: dict[str, Any] = {"limit": self.limit, "is_own_model": False, **limits}
+        fields = {"rules": self.policy.compact, "digest": situation_digest, **fields}
         requests: list[ModelRequest] = []
 
         def choose(request: ModelRequest) -> Outcome:
