@@ -1,10 +1,8 @@
-"""`foldmark compact` with a model that summarises: a real HTTP server that answers as OpenAI's."""
+"""`foldmark compact` with a model that summarizes: a real HTTP server that replies like OpenAI."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,22 +11,22 @@ import pytest
 
 from foldmark.summary.prompting import SECTIONS
 from tests.support.cli_program import (
-    FOLDMARK,
     STEERING,
-    environment,
     run_cli,
+    run_program,
     sample_transcript,
     write_transcript,
 )
 from tests.support.provider_server import Provider, Sent, provider, stream
+from tests.support.terminal import in_terminal
 
-SMALL = ("--target", "6000")  # where nothing is pruned, and all of it is folded
+SMALL = ("--target", "6000")  # so small that everything is summarized, and nothing pruned
 GOOD = "\n".join(f"## {name}\n- the shop order, see order_3.py" for name in SECTIONS)
 HOSTILE = GOOD + "\n\x1b]0;title\x07\x9b2J\u202e[bold]all is well[/bold]"
 
 
 @pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     return write_transcript(tmp_path, sample_transcript(calls=40))
 
 
@@ -46,45 +44,47 @@ def answer(text: str) -> Sent:
     return stream(chunks(text), end="data: [DONE]\n\n")
 
 
-def asked(path: Path, held: Provider, *more: str) -> tuple[int, str, str]:
-    model = ("--summarizer", "shop:writer", "--base-url", f"{held.url}/v1")
-    return run_cli("compact", path, *SMALL, *model, *more)
+def with_model(path: Path, url: str, *more: str) -> tuple[object, ...]:
+    """The arguments that compact a file with the model at an address."""
+    return ("compact", path, *SMALL, "--summarizer", "shop:writer", "--base-url", url, *more)
 
 
-def test_a_model_writes_the_summary_and_the_digest_stands_beside_it(transcript_file: Path):
-    with provider(answer(GOOD)) as held:
-        code, output, errors = asked(
-            transcript_file, held, "--json", "--instructions", "the ticket gates"
-        )
+def compact(path: Path, server: Provider, *more: str) -> tuple[int, str, str]:
+    return run_cli(*with_model(path, f"{server.url}/v1", *more))
+
+
+def test_a_model_writes_the_summary_and_a_digest_follows_it(file: Path):
+    with provider(answer(GOOD)) as server:
+        code, output, errors = compact(file, server, "--json", "--instructions", "the ticket gates")
     assert (code, errors) == (0, "")
-    found = json.loads(output)
-    assert found["summary"].startswith(GOOD)
-    assert (found["how"], found["calls"], found["flaws"]) == ("serial", 1, [])
-    assert found["summarizer"] == "shop:writer"
-    assert (found["spent"]["input"], found["spent"]["output"]) == (900, 70)
-    shares = found["tokens"]["after"]
+    report = json.loads(output)
+    assert report["summary"].startswith(GOOD)
+    assert (report["how"], report["calls"], report["flaws"]) == ("serial", 1, [])
+    assert report["summarizer"] == "shop:writer"
+    assert (report["spent"]["input"], report["spent"]["output"]) == (900, 70)
+    shares = report["tokens"]["after"]
     assert shares["summary"] > 0 < shares["digest"]
-    assert found["after"]["tokens"] <= found["usable"]
-    assert "the ticket gates" in json.dumps(held.requests[0]["messages"])
+    assert report["after"]["tokens"] <= report["usable"]
+    assert "the ticket gates" in json.dumps(server.requests[0]["messages"])
 
 
-def test_the_report_tells_who_wrote_the_summary_and_what_it_took(transcript_file: Path):
-    with provider(answer("I would rather not."), answer(GOOD)) as held:
-        code, output, errors = asked(transcript_file, held)
+def test_the_report_names_the_summarizer_and_its_usage(file: Path):
+    with provider(answer("I would rather not."), answer(GOOD)) as server:
+        code, output, errors = compact(file, server)
     assert (code, errors) == (0, "")
-    told = " ".join(output.split())
+    result = " ".join(output.split())
     for text in (
         "shop:writer, from the session as text",
         "2 calls, 1,800 tokens in, 140 tokens out",
     ):
-        assert text in told
-    assert "problem it lacks the headings" in told
+        assert text in result
+    assert "problem it lacks the headings" in result
 
 
-def test_a_model_that_fails_leaves_the_digest_and_says_so(transcript_file: Path, tmp_path: Path):
+def test_if_the_model_fails_the_digest_is_used_and_the_report_says_so(file: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
-    with provider(Sent(401, '{"error": {"message": "wrong \\u001b[2J key"}}')) as held:
-        code, output, errors = asked(transcript_file, held, "--output", str(out))
+    with provider(Sent(401, '{"error": {"message": "wrong \\u001b[2J key"}}')) as server:
+        code, output, errors = compact(file, server, "--output", str(out))
     assert (code, errors) == (0, "")
     assert "wrote no usable summary" in " ".join(output.split())
     assert "wrong" in output
@@ -92,52 +92,37 @@ def test_a_model_that_fails_leaves_the_digest_and_says_so(transcript_file: Path,
     assert json.loads(out.read_bytes())
 
 
-def test_what_a_model_writes_is_never_a_command(transcript_file: Path):
-    with provider(answer(HOSTILE)) as held:
+def test_text_of_a_model_never_controls_the_terminal(file: Path):
+    with provider(answer(HOSTILE)) as server:
         for more in ((), ("--json",)):
-            code, output, _ = asked(transcript_file, held, *more)
+            code, output, _ = compact(file, server, *more)
             assert code == 0
             assert not STEERING.search(output)
 
 
-def test_a_model_is_not_asked_where_the_session_fits(transcript_file: Path):
-    with provider(answer(GOOD)) as held:
-        code, output, _ = asked(transcript_file, held, "--target", "900000", "--window", "1000000")
+def test_no_model_is_asked_if_the_session_fits(file: Path):
+    with provider(answer(GOOD)) as server:
+        code, output, _ = compact(file, server, "--target", "900000", "--window", "1000000")
     assert code == 0
     assert "It fits already" in output
-    assert held.requests == []
+    assert server.requests == []
 
 
-def test_who_waits_at_a_terminal_sees_that_a_model_is_asked(transcript_file: Path):
-    import pty  # noqa: PLC0415 - there are systems without
-
-    ours, theirs = pty.openpty()
-    with provider(answer(GOOD)) as held:
-        model = ("--summarizer", "shop:writer", "--base-url", f"{held.url}/v1")
-        command = [str(FOLDMARK), "compact", str(transcript_file), *SMALL, *model]
-        subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(), check=True
-        )
-    os.close(theirs)
-    seen = os.read(ours, 65536)
-    os.close(ours)
-    assert b"asking shop:writer" in seen
+def test_a_terminal_shows_that_a_model_is_asked(file: Path):
+    with provider(answer(GOOD)) as server:
+        arguments = with_model(file, f"{server.url}/v1")
+        assert "asking shop:writer" in in_terminal(*arguments, is_error_shown=True)
 
 
 def test_an_interrupt_while_a_model_is_asked_ends_at_once_and_writes_nothing(
-    transcript_file: Path, tmp_path: Path
+    file: Path, tmp_path: Path
 ):
     out = tmp_path / "messages.json"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        model = ("--summarizer", "shop:writer", "--base-url", url, "--output", str(out))
-        with subprocess.Popen(
-            [str(FOLDMARK), "compact", str(transcript_file), *SMALL, *model],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-        ) as program:
+        arguments = with_model(file, url, "--output", str(out))
+        with run_program(*arguments) as program:
             connection, _ = silent.accept()
             with connection:
                 connection.recv(1)
@@ -145,4 +130,4 @@ def test_an_interrupt_while_a_model_is_asked_ends_at_once_and_writes_nothing(
                 output, errors = program.communicate(timeout=60)
     assert (program.returncode, output, errors) == (130, b"", b"")
     assert not out.exists()
-    assert list(tmp_path.iterdir()) == [transcript_file]
+    assert list(tmp_path.iterdir()) == [file]

@@ -53,8 +53,8 @@ DONE: Step = ("It ", "works.")
 
 
 def arguments(server: ChatServer, folder: Path, *more: object) -> list[str]:
-    given = ["run", "--model", MODEL, "--window", 16_000, "--base-url", server.url]
-    return [*map(str, given), "--dir", str(folder), *map(str, more)]
+    options = ["run", "--model", MODEL, "--window", 16_000, "--base-url", server.url]
+    return [*map(str, options), "--dir", str(folder), *map(str, more)]
 
 
 def session_of(errors: str) -> str:
@@ -79,8 +79,8 @@ def test_words_go_to_standard_output_and_all_else_to_standard_error(project: Pat
 
 
 def test_what_would_steer_a_terminal_is_left_out_even_if_it_comes_in_two_pieces(project: Path):
-    said = ("a\x1b", "[31mred\x1b]0;tit", "le\x07 [bold]b[/bold]\u202e\tc")
-    with chat_server(said) as server:
+    message = ("a\x1b", "[31mred\x1b]0;tit", "le\x07 [bold]b[/bold]\u202e\tc")
+    with chat_server(message) as server:
         _, output, _ = run_cli(*arguments(server, project, "Speak"))
     assert output == "ared [bold]b[/bold] \tc\n"
 
@@ -94,17 +94,17 @@ def test_every_event_is_a_line_of_json_and_the_last_tells_how_it_ended(project: 
     with chat_server(LOOK, WRITE, DONE) as server:
         code, output, errors = run_cli(*arguments(server, project, "Fix it", "--json"))
     assert (code, errors) == (0, "")
-    told = [json.loads(line) for line in output.splitlines()]
-    assert all(set(event) == {"number", "session", "kind", "at", "data"} for event in told)
-    numbers = [event["number"] for event in told if event["number"]]
+    result = [json.loads(line) for line in output.splitlines()]
+    assert all(set(event) == {"number", "session", "kind", "at", "data"} for event in result)
+    numbers = [event["number"] for event in result if event["number"]]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    kinds = [event["kind"] for event in told]
+    kinds = [event["kind"] for event in result]
     assert kinds.count("tool.finished") == 2
     assert kinds.count("step.finished") == 3
     assert kinds[-2:] == ["turn.finished", "run.ended"]
-    data = told[-1]["data"]
+    data = result[-1]["data"]
     assert (data["text"], data["ended"], data["steps"]) == ("It works.", "stop", 3)
-    assert (data["files"], data["session"]) == (["order.py"], told[0]["session"])
+    assert (data["files"], data["session"]) == (["order.py"], result[0]["session"])
     assert data["tokens"]["output"] == 30
 
 
@@ -114,9 +114,9 @@ def test_the_task_may_come_from_standard_input_and_the_prompt_from_a_file(
     prompt = project.parent / "prompt.txt"
     prompt.write_text("You are a writer.")
     with chat_server(DONE) as server:
-        given = arguments(server, project, "-", "--prompt", prompt, "-q")
+        options = arguments(server, project, "-", "--prompt", prompt, "-q")
         done = subprocess.run(
-            [FOLDMARK, *given],
+            [FOLDMARK, *options],
             input=b"Check the totals",
             capture_output=True,
             check=True,
@@ -146,8 +146,8 @@ def test_without_a_terminal_the_shell_is_refused_and_a_line_says_how_to_allow_it
 def test_what_is_allowed_is_run_unless_a_stricter_rule_forbids_it(project: Path):
     touch, remove = (Call("shell", {"command": line}) for line in ("touch out.txt", "rm app.py"))
     with chat_server((touch,), SHELL, (remove,), DONE) as server:
-        given = arguments(server, project, "Test it", "--allow", "shell", "--deny", "shell:rm *")
-        _, _, errors = run_cli(*given)
+        options = arguments(server, project, "Test it", "--allow", "shell", "--deny", "shell:rm *")
+        _, _, errors = run_cli(*options)
     assert (
         project / "out.txt"
     ).read_text() == ""  # what writes to a file may hide what is forbidden
@@ -181,13 +181,13 @@ def test_a_command_that_fails_is_no_success_and_its_code_is_told(project: Path):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         (["Fix it"], ["--model PROVIDER:NAME", "foldmark.toml", "--model local"]),
         (["Fix it", "--model", "anthropic:claude-sonnet-4-5"], ["ANTHROPIC_API_KEY"]),
-        (["Fix it", "--model", MODEL, "--base-url", "http://x/v1"], ["window has: --window N"]),
+        (["Fix it", "--model", MODEL, "--base-url", "http://x/v1"], ["tokens: --window N"]),
         (["Fix it", "--model", MODEL, "--base-url", "x/v1"], ["--base-url is 'x/v1'"]),
-        (["Fix it", "--model", "nobody:x"], ["Give --base-url URL for"]),
+        (["Fix it", "--model", "nobody:x"], ["Set --base-url URL for"]),
         (["Fix it", "--model", "gemini:gemini-2.5-pro"], ["google:gemini-2.5-pro?"]),
         (["Fix it", "--model", "locl"], ["no model 'locl'; did you mean local?"]),
         (["Fix it", "--model", "local:/nope.gguf"], ["'/nope.gguf' is not an existing .gguf file"]),
@@ -210,12 +210,12 @@ def test_a_command_that_fails_is_no_success_and_its_code_is_told(project: Path):
 )
 @pytest.mark.usefixtures("project")
 def test_what_cannot_be_done_is_told_in_one_line(
-    given: Sequence[str],
+    options: Sequence[str],
     words: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    line = refusal("run", *given)
+    line = refusal("run", *options)
     assert all(word in line for word in words), line
     assert "in Python" not in line
     assert not STORE.exists()
@@ -279,19 +279,19 @@ def test_only_what_run_created_in_this_folder_goes_on_and_the_newest_of_it_first
             info=SessionInfo(id="imported", directory=str(project)),
             messages=tuple(
                 Message(
-                    info=replace(held.info, provider_id=UNSET, model_id=UNSET), parts=held.parts
+                    info=replace(item.info, provider_id=UNSET, model_id=UNSET), parts=item.parts
                 )
-                if isinstance(held.info, AssistantInfo)
-                else held
-                for held in sample_transcript(calls=2).messages
+                if isinstance(item.info, AssistantInfo)
+                else item
+                for item in sample_transcript(calls=2).messages
             ),
         )
         output_of("import", copy, write_transcript(project, transcript, "other.json"))
         code, _, again = run_cli(*arguments(server, project, "-c"))
     assert (code, session_of(again)) == (0, session_of(second))
     assert session_of(first) != session_of(second)
-    told = refusal("run", "Go on", "--session", "imported", "--dir", project)
-    assert "no model is set" in told
+    result = refusal("run", "Go on", "--session", "imported", "--dir", project)
+    assert "no model is set" in result
 
 
 def test_the_hint_is_a_whole_command_and_the_model_is_that_of_the_session(project: Path):
@@ -355,11 +355,11 @@ def test_a_signal_stops_a_run_which_says_how_to_go_on(project: Path, number: int
         program.send_signal(number)
         _, errors = program.communicate(timeout=30)
         assert program.returncode == expected
-    told = errors.decode()
-    name = session_of(told)
-    assert told.count("stopped") == 1
-    assert f"continue with: foldmark run --continue --session {name} --model {MODEL}" in told
-    assert "--store kept.db" in told
+    result = errors.decode()
+    name = session_of(result)
+    assert result.count("stopped") == 1
+    assert f"continue with: foldmark run --continue --session {name} --model {MODEL}" in result
+    assert "--store kept.db" in result
     with Store.open("kept.db") as store:
         assert store.resolve(name).holder is None
     with foldmark.open("kept.db", session=name) as session:
@@ -402,8 +402,8 @@ def test_a_local_model_runs_where_it_is_installed(project: Path, monkeypatch: py
     pytest.importorskip("xllamacpp")
     monkeypatch.setenv("FOLDMARK_WEIGHTS", str(weights()))
     monkeypatch.setenv("FOLDMARK_OUTPUT", "40")  # it is slow, and says nothing of interest
-    given = ("run", "Say hello", "--model", "local", "--window", "4096", "--max-steps", "1")
-    code, output, errors = run_cli(*given, "--dir", project)
+    options = ("run", "Say hello", "--model", "local", "--window", "4096", "--max-steps", "1")
+    code, output, errors = run_cli(*options, "--dir", project)
     assert code in (0, 1), errors
     assert "runs on this machine, with a window of 4,096 tokens" in errors
     assert output.strip() or "✗" in errors or "✓" in errors

@@ -56,13 +56,13 @@ class Terminal:
     def until(self, words: str) -> str:
         """What is printed from the last call on until some words have come."""
         deadline = time.monotonic() + PATIENCE
-        while (found := self.text.find(words, self._seen)) < 0:
+        while (report := self.text.find(words, self._seen)) < 0:
             assert time.monotonic() < deadline, f"{words!r} never came:\n{self.text[self._seen :]}"
             if not self._read():
                 assert words in self.text[self._seen :], f"ended without {words!r}:\n{self.text}"
-        told = self.text[self._seen : found + len(words)]
-        self._seen = found + len(words)
-        return told
+        result = self.text[self._seen : report + len(words)]
+        self._seen = report + len(words)
+        return result
 
     def _read(self) -> bool:
         if not select.select([self._number], [], [], 0.2)[0]:
@@ -98,9 +98,9 @@ def terminal(
     """The run in a terminal of its own."""
     ours, theirs = pty.openpty()
     size = {"COLUMNS": "100", "LINES": "30", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    given = ["run", *more, "--model", MODEL, "--window", 16_000, "--base-url", server.url]
+    options = ["run", *more, "--model", MODEL, "--window", 16_000, "--base-url", server.url]
     program = subprocess.Popen(
-        [str(FOLDMARK), *map(str, given), "--dir", str(folder)],
+        [str(FOLDMARK), *map(str, options), "--dir", str(folder)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -191,9 +191,9 @@ def test_lines_that_are_pasted_are_one_message(project: Path):
         screen.say("/exit")
         assert screen.leave() == 0
     assert len(server.requests) == 2
-    asked = json.dumps(server.requests[1]["messages"])
-    assert "Fix it:\\n- the order\\n- the ticket" in asked
-    assert "And then:\\n- the basket\\n- the totals" in asked
+    request = json.dumps(server.requests[1]["messages"])
+    assert "Fix it:\\n- the order\\n- the ticket" in request
+    assert "And then:\\n- the basket\\n- the totals" in request
 
 
 def test_a_call_that_control_c_cuts_off_is_told(project: Path):

@@ -1,4 +1,4 @@
-"""The loop in the background ends with its process, and leaves no word about it."""
+"""The background loop ends with its process and prints nothing."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_work_that_takes_its_time_to_end_is_waited_for_when_the_process_ends():
+def test_slow_cleanup_is_waited_for_at_exit() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", STUBBORN], capture_output=True, check=False, timeout=60
     )

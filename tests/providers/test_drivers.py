@@ -1,4 +1,4 @@
-"""Drivers: asks that are sent, held to their time, cancelled, and never raise into a flow."""
+"""Drivers: requests are sent, timed out and cancelled, and never raise into a dialogue."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,66 +15,64 @@ from foldmark.errors import Aborted
 from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.providers.driver import MAX_PARALLEL_REQUESTS, adrive, drive, with_jitter
 from foldmark.summary.protocol import (
-    TextHandler,
     ModelDialogue,
     ModelFailure,
     ModelReply,
     ModelRequest,
     Outcome,
     Summarizer,
+    TextHandler,
 )
 from foldmark.testing import ScriptedModel
 
-Driven = Callable[[ModelDialogue[tuple[Outcome, ...]], Summarizer | None], tuple[Outcome, ...]]
+Dialogue = ModelDialogue[tuple[Outcome, ...]]
+Run = Callable[..., tuple[Outcome, ...]]
 FOREVER = 60.0
 
 
-def ask(text: str = "Sum up", **fields: float) -> ModelRequest:
-    seconds, after = fields.get("seconds", FOREVER), fields.get("after", 0.0)
-    return ModelRequest(
-        messages=(UserMessage(content=(Text(text=text),)),), seconds=seconds, delay=after
-    )
+def ask(text: str = "Sum up", *, seconds: float = FOREVER, delay: float = 0.0) -> ModelRequest:
+    message = UserMessage(content=(Text(text=text),))
+    return ModelRequest(messages=(message,), seconds=seconds, delay=delay)
 
 
-def once(
-    *asks: ModelRequest, closed: list[bool] | None = None
-) -> ModelDialogue[tuple[Outcome, ...]]:
+def once(*requests: ModelRequest, closed: list[bool] | None = None) -> Dialogue:
+    """A dialogue of one round, which records that it was closed."""
     try:
-        return (yield asks)
+        return (yield requests)
     finally:
         if closed is not None:
             closed.append(True)
 
 
-def silent(piece: str) -> None:
-    """Hears and says nothing."""
+def ignore(piece: str) -> None:
+    """Ignore a piece of text."""
 
 
-def blocking(
-    flow: ModelDialogue[tuple[Outcome, ...]], model: Summarizer | None
+def run_blocking(
+    dialogue: Dialogue, model: Summarizer | None, aborted: threading.Event | None = None
 ) -> tuple[Outcome, ...]:
-    return drive(flow, model, on_text=silent)
+    return drive(dialogue, model, on_text=ignore, aborted=aborted)
 
 
-def awaiting(
-    flow: ModelDialogue[tuple[Outcome, ...]], model: Summarizer | None
+def run_awaiting(
+    dialogue: Dialogue, model: Summarizer | None, aborted: threading.Event | None = None
 ) -> tuple[Outcome, ...]:
-    return asyncio.run(adrive(flow, model, on_text=silent))
+    return asyncio.run(adrive(dialogue, model, on_text=ignore, aborted=aborted))
 
 
-def settled(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; where it never does the test fails."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; fail if it never becomes true."""
     end = time.monotonic() + FOREVER
-    while not holds():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
-both = pytest.mark.parametrize("driven", [blocking, awaiting])
+by_both = pytest.mark.parametrize("run", [run_blocking, run_awaiting])
 
 
 class Counting:
-    """A summarizer that counts how many asks are under way, and whether they were cancelled."""
+    """A summarizer that counts the requests in progress and those cancelled."""
 
     name = "counting:model"
 
@@ -100,44 +98,44 @@ class Counting:
         return ModelReply(text="done")
 
 
-@both
-def test_a_flow_is_sent_its_outcomes_until_it_returns(driven: Driven) -> None:
-    def flow() -> ModelDialogue[tuple[Outcome, ...]]:
+@by_both
+def test_a_dialogue_gets_its_outcomes_until_it_returns(run: Run) -> None:
+    def dialogue() -> Dialogue:
         first = yield (ask("one"), ask("two"))
         second = yield (ask("three"),)
         return (*first, *second)
 
     model = ScriptedModel("a", "b", "c")
-    assert driven(flow(), model) == tuple(ModelReply(text=text) for text in "abc")
+    assert run(dialogue(), model) == tuple(ModelReply(text=text) for text in "abc")
     assert model.requests == [ask("one"), ask("two"), ask("three")]
 
 
-@both
-def test_a_flow_that_asks_nothing_just_returns(driven: Driven) -> None:
-    def flow() -> ModelDialogue[tuple[Outcome, ...]]:
+@by_both
+def test_a_dialogue_without_requests_just_returns(run: Run) -> None:
+    def dialogue() -> Dialogue:
         yield from ()
-        return (ModelReply(text="from nobody"),)
+        return (ModelReply(text="no model"),)
 
-    assert driven(flow(), None) == (ModelReply(text="from nobody"),)
+    assert run(dialogue(), None) == (ModelReply(text="no model"),)
 
 
-@both
-def test_without_a_model_every_ask_is_refused(driven: Driven) -> None:
-    outcomes = driven(once(ask(), ask()), None)
+@by_both
+def test_without_a_model_every_request_fails(run: Run) -> None:
+    outcomes = run(once(ask(), ask()), None)
     assert outcomes == (ModelFailure(cause="unavailable", message="no model is set"),) * 2
 
 
-@both
-def test_whatever_a_model_raises_is_a_refusal_in_one_line(driven: Driven) -> None:
-    (outcome,) = driven(once(ask()), ScriptedModel(ValueError("bad\nluck")))
+@by_both
+def test_an_exception_of_a_model_is_a_failure_in_one_line(run: Run) -> None:
+    (outcome,) = run(once(ask()), ScriptedModel(ValueError("bad\nluck")))
     assert outcome == ModelFailure(cause="failed", message="ValueError: bad luck")
-    (outcome,) = driven(once(ask()), ScriptedModel(lambda _: 1 / 0))  # pyright: ignore[reportArgumentType]
+    (outcome,) = run(once(ask()), ScriptedModel(lambda _: 1 / 0))  # pyright: ignore[reportArgumentType]
     assert isinstance(outcome, ModelFailure)
     assert outcome.message.startswith("ZeroDivisionError")
 
 
-@both
-def test_a_model_that_cancels_itself_or_answers_nonsense_is_a_failure(driven: Driven) -> None:
+@by_both
+def test_a_model_that_cancels_itself_or_returns_another_type_fails(run: Run) -> None:
     class Odd:
         name = "odd:model"
 
@@ -147,67 +145,67 @@ def test_a_model_that_cancels_itself_or_answers_nonsense_is_a_failure(driven: Dr
             return "text"  # pyright: ignore[reportReturnType]
 
     cancel = ModelRequest(messages=(), purpose="cancel")
-    outcomes = driven(once(ask(), cancel), Odd())
+    outcomes = run(once(ask(), cancel), Odd())
     assert outcomes == (
         ModelFailure(cause="failed", message="odd:model returned str instead of an outcome"),
         ModelFailure(cause="failed", message="the request was cancelled"),
     )
 
 
-@both
-def test_an_ask_is_held_to_its_time_and_cancelled(driven: Driven) -> None:
+@by_both
+def test_a_slow_request_times_out_and_is_cancelled(run: Run) -> None:
     model = Counting()
-    (outcome,) = driven(once(ask(seconds=0.05)), model)
+    (outcome,) = run(once(ask(seconds=0.05)), model)
     assert outcome == ModelFailure(
         cause="timeout", message="counting:model did not answer within 0.05 s"
     )
     assert (model.cancelled, model.running) == (1, 0)
 
 
-@both
-def test_one_that_is_too_slow_does_not_take_the_others_with_it(driven: Driven) -> None:
-    slow, fast = driven(once(ask(seconds=0.05), ask()), ScriptedModel("late", delay=0.3))
+@by_both
+def test_a_slow_request_does_not_affect_the_others(run: Run) -> None:
+    slow, fast = run(once(ask(seconds=0.05), ask()), ScriptedModel("late", delay=0.3))
     assert isinstance(slow, ModelFailure)
     assert fast == ModelReply(text="late")
 
 
-def test_a_model_that_will_not_be_cancelled_is_left_behind() -> None:
+def test_a_model_that_ignores_its_cancellation_is_abandoned() -> None:
     model = Counting(stubborn=True)
-    (outcome,) = blocking(once(ask(seconds=0.05)), model)
+    (outcome,) = run_blocking(once(ask(seconds=0.05)), model)
     assert isinstance(outcome, ModelFailure)
     assert (outcome.cause, model.running) == ("timeout", 1)
     model.released.set()
-    settled(lambda: model.running == 0)
+    wait_until(lambda: model.running == 0)
 
 
-@both
-def test_asks_run_at_the_same_time_but_not_too_many(driven: Driven) -> None:
+@by_both
+def test_requests_run_in_parallel_up_to_a_limit(run: Run) -> None:
     model = Counting(seconds=0.05)
-    outcomes = driven(once(*[ask() for _ in range(3 * MAX_PARALLEL_REQUESTS)]), model)
+    outcomes = run(once(*[ask() for _ in range(3 * MAX_PARALLEL_REQUESTS)]), model)
     assert outcomes == (ModelReply(text="done"),) * (3 * MAX_PARALLEL_REQUESTS)
     assert model.peak == MAX_PARALLEL_REQUESTS
 
 
-@both
-def test_a_wait_before_an_ask_is_kept(driven: Driven) -> None:
-    began = time.monotonic()
+@by_both
+def test_the_delay_before_a_request_is_kept(run: Run) -> None:
+    start = time.monotonic()
     times: list[float] = []
 
-    def noted(_: ModelRequest) -> str:
-        times.append(time.monotonic() - began)
+    def record(_: ModelRequest) -> str:
+        times.append(time.monotonic() - start)
         return ""
 
-    driven(once(ask(after=0.2), ask()), ScriptedModel(noted))
+    run(once(ask(delay=0.2), ask()), ScriptedModel(record))
     assert max(times) >= 0.2 * 0.75
 
 
-def test_waits_are_not_all_the_same() -> None:
+def test_waits_vary_by_a_quarter() -> None:
     waits = [with_jitter(8.0) for _ in range(500)]
     assert 6.0 <= min(waits) < 6.5
     assert 9.5 < max(waits) <= 10.0
 
 
-def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
+def test_a_text_handler_that_raises_does_not_lose_the_reply() -> None:
     pieces: list[str] = []
     text = "All of the tests pass, and nothing is left to do."
     assert drive(once(ask()), ScriptedModel(text), on_text=pieces.append) == (
@@ -218,7 +216,7 @@ def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
 
     def broken(piece: str) -> None:
         pieces.append(piece)
-        raise OSError("nobody reads")
+        raise OSError("closed")
 
     pieces.clear()
     assert drive(once(ask()), ScriptedModel(text), on_text=broken) == (ModelReply(text=text),)
@@ -228,59 +226,50 @@ def test_pieces_are_told_and_a_listener_that_raises_loses_no_answer() -> None:
 # --- stopping -------------------------------------------------------------------------------------
 
 
-@both
-def test_a_flow_is_closed_when_it_raises(driven: Driven) -> None:
+@by_both
+def test_a_dialogue_is_closed_when_it_raises(run: Run) -> None:
     closed: list[bool] = []
 
-    def flow() -> Generator[tuple[ModelRequest, ...], tuple[Outcome, ...], tuple[Outcome, ...]]:
+    def dialogue() -> Dialogue:
         yield from once(ask(), closed=closed)
         raise KeyError("ours")
 
     with pytest.raises(KeyError, match="ours"):
-        driven(flow(), ScriptedModel("a"))
+        run(dialogue(), ScriptedModel("a"))
     assert closed == [True]
 
 
-def stopping(model: Counting) -> threading.Event:
-    """An event that another thread sets once the model has been asked."""
-    aborted = threading.Event()
-
-    def run() -> None:
-        model.started.wait()
-        aborted.set()
-
-    threading.Thread(target=run, daemon=True).start()
-    return aborted
+def run_once_started(model: Counting, action: Callable[[], object]) -> None:
+    """Do something in another thread as soon as the model gets a request."""
+    threading.Thread(target=lambda: model.started.wait() and action(), daemon=True).start()
 
 
-def test_an_event_from_another_thread_stops_a_blocking_driver() -> None:
-    model, closed = Counting(), list[bool]()
+@by_both
+@pytest.mark.parametrize(("delay", "cancelled"), [(0.0, 2), (FOREVER, 1)])
+def test_an_event_from_another_thread_stops_a_driver(
+    run: Run, delay: float, cancelled: int
+) -> None:
+    model, closed, aborted = Counting(), list[bool](), threading.Event()
+    run_once_started(model, aborted.set)
     with pytest.raises(Aborted):
-        drive(once(ask(), ask(), closed=closed), model, on_text=silent, aborted=stopping(model))
-    assert (model.cancelled, model.running, closed) == (2, 0, [True])
+        run(once(ask(), ask(delay=delay), closed=closed), model, aborted)
+    assert (model.cancelled, model.running, closed) == (cancelled, 0, [True])
 
 
-def test_an_event_from_another_thread_stops_an_awaiting_driver() -> None:
-    model, closed = Counting(), list[bool]()
-    flow = once(ask(after=0.0), ask(after=FOREVER), closed=closed)
-    with pytest.raises(Aborted):
-        asyncio.run(adrive(flow, model, on_text=silent, aborted=stopping(model)))
-    assert (model.cancelled, model.running, closed) == (1, 0, [True])
-
-
-def test_an_event_that_is_set_lets_nothing_be_asked() -> None:
+@by_both
+def test_nothing_is_sent_after_an_abort(run: Run) -> None:
     aborted, model = threading.Event(), ScriptedModel("a")
     aborted.set()
     with pytest.raises(Aborted):
-        drive(once(ask()), model, on_text=silent, aborted=aborted)
+        run(once(ask()), model, aborted)
     assert model.requests == []
 
 
-def test_a_task_that_is_cancelled_cancels_what_it_asked() -> None:
+def test_a_cancelled_task_cancels_its_request() -> None:
     model, closed = Counting(), list[bool]()
 
     async def run() -> None:
-        task = asyncio.create_task(adrive(once(ask(), closed=closed), model, on_text=silent))
+        task = asyncio.create_task(adrive(once(ask(), closed=closed), model, on_text=ignore))
         while not model.started.is_set():
             await asyncio.sleep(0.01)
         task.cancel()
@@ -291,56 +280,50 @@ def test_a_task_that_is_cancelled_cancels_what_it_asked() -> None:
     assert (model.cancelled, model.running, closed) == (1, 0, [True])
 
 
-def test_an_interrupt_from_the_keyboard_stops_a_blocking_driver() -> None:
+def test_a_keyboard_interrupt_stops_a_blocking_driver() -> None:
     model, closed = Counting(), list[bool]()
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def interrupt() -> None:
-        model.started.wait()
-        signal.pthread_kill(main, signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
+    main = threading.main_thread().ident or 0
+    run_once_started(model, lambda: signal.pthread_kill(main, signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        drive(once(ask(), closed=closed), model, on_text=silent)
+        run_blocking(once(ask(), closed=closed), model)
     assert closed == [True]
-    settled(lambda: (model.cancelled, model.running) == (1, 0))
-    # Whoever drives next finds the thread at work.
-    assert blocking(once(ask()), ScriptedModel("next")) == (ModelReply(text="next"),)
+    wait_until(lambda: (model.cancelled, model.running) == (1, 0))
+    # The background thread still works.
+    assert run_blocking(once(ask()), ScriptedModel("next")) == (ModelReply(text="next"),)
 
 
 # --- threads and processes ------------------------------------------------------------------------
 
 
-def test_many_threads_share_one_thread_for_models() -> None:
-    seen: set[str] = set()
+def test_many_threads_share_one_background_thread() -> None:
+    names: set[str] = set()
 
-    def noted(_: ModelRequest) -> str:
-        seen.add(threading.current_thread().name)
+    def record(_: ModelRequest) -> str:
+        names.add(threading.current_thread().name)
         return "a"
 
-    model = ScriptedModel(noted)
-    threads = [threading.Thread(target=blocking, args=(once(ask()), model)) for _ in range(8)]
+    model = ScriptedModel(record)
+    threads = [threading.Thread(target=run_blocking, args=(once(ask()), model)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(model.requests) == 8
-    assert seen == {"foldmark-models"}
+    assert names == {"foldmark-models"}
 
 
-def test_a_driver_may_block_inside_an_event_loop_that_is_running() -> None:
+def test_a_driver_may_block_inside_a_running_event_loop() -> None:
     async def run() -> tuple[Outcome, ...]:
-        return blocking(once(ask()), ScriptedModel("a"))
+        return run_blocking(once(ask()), ScriptedModel("a"))
 
     assert asyncio.run(run()) == (ModelReply(text="a"),)
 
 
-def test_a_model_that_blocks_on_its_own_thread_is_refused_and_not_waited_for() -> None:
+def test_a_model_that_blocks_the_background_loop_fails() -> None:
     def blocks(_: ModelRequest) -> ModelReply | ModelFailure:
-        return blocking(once(ask()), ScriptedModel("never"))[0]
+        return run_blocking(once(ask()), ScriptedModel("never"))[0]
 
-    (outcome,) = blocking(once(ask()), ScriptedModel(blocks))
+    (outcome,) = run_blocking(once(ask()), ScriptedModel(blocks))
     assert isinstance(outcome, ModelFailure)
     assert "must await instead" in outcome.message
 
@@ -354,20 +337,20 @@ from foldmark.testing import ScriptedModel
 def once():
     return (yield (ModelRequest(messages=()),))
 
-def driven():
-    return drive(once(), ScriptedModel("told"), on_text=print)[0].text
+def run():
+    return drive(once(), ScriptedModel("reply"), on_text=print)[0].text
 
-driven()
-warnings.simplefilter("ignore", DeprecationWarning)  # that threads are there is the point
+run()
+warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads, on purpose
 if child := os.fork():
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), driven(), flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), run(), flush=True)
 else:
-    print("child", driven(), flush=True)
+    print("child", run(), flush=True)
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
-def test_a_forked_child_drives_on_a_thread_of_its_own() -> None:
+def test_a_forked_child_has_its_own_background_thread() -> None:
     run = subprocess.run(
         [sys.executable, "-X", "dev", "-c", FORKING],
         capture_output=True,
@@ -375,5 +358,5 @@ def test_a_forked_child_drives_on_a_thread_of_its_own() -> None:
         check=True,
         timeout=60,
     )
-    assert sorted(run.stdout.splitlines()) == ["0 told", "child told", "told", "told", "told"]
+    assert sorted(run.stdout.splitlines()) == ["0 reply", "child reply", "reply", "reply", "reply"]
     assert run.stderr == ""

@@ -1,4 +1,4 @@
-"""Models that a program brings along: what they are asked in pydantic-ai's own messages."""
+"""Requests in pydantic-ai's own messages: custom models, and providers without a codec."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,13 +23,13 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    ToolDeclaration,
     Media,
     Output,
     PromptMessage,
     Reasoning,
     Result,
     Text,
+    ToolDeclaration,
     ToolMessage,
     UserMessage,
 )
@@ -41,7 +41,7 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 SIGNED = {"anthropic": {"signature": "sig"}, "google": {"thoughtSignature": "c2ln"}}
 
 
-def said(*blocks: Text | Media) -> UserMessage:
+def user(*blocks: Text | Media) -> UserMessage:
     return UserMessage(content=blocks)
 
 
@@ -53,37 +53,37 @@ def result(kind: str = "text", *files: Media) -> ToolMessage:
 
 
 def only(message: PromptMessage, system: str = "openai") -> ModelMessage:
-    (found,) = model_messages(ModelRequest(messages=(message,)), system)
-    return found
+    (converted,) = model_messages(ModelRequest(messages=(message,)), system)
+    return converted
 
 
 def content(message: UserMessage) -> object:
-    found = only(message)
-    assert isinstance(found, ProviderRequest)
-    (part,) = found.parts
+    converted = only(message)
+    assert isinstance(converted, ProviderRequest)
+    (part,) = converted.parts
     assert isinstance(part, UserPromptPart)
     return part.content
 
 
 def parts(message: AssistantMessage, system: str = "openai") -> list[object]:
-    found = only(message, system)
-    assert isinstance(found, ModelResponse)
-    return list(found.parts)
+    converted = only(message, system)
+    assert isinstance(converted, ModelResponse)
+    return list(converted.parts)
 
 
-def returned(message: ToolMessage, system: str) -> ToolReturnPart:
-    found = only(message, system)
-    assert isinstance(found, ProviderRequest)
-    part = found.parts[0]
+def tool_return(message: ToolMessage, system: str) -> ToolReturnPart:
+    converted = only(message, system)
+    assert isinstance(converted, ProviderRequest)
+    part = converted.parts[0]
     assert isinstance(part, ToolReturnPart)
     return part
 
 
-def test_words_are_a_text_and_files_that_can_be_read_are_files() -> None:
-    assert content(said(Text(text="hi"))) == "hi"
+def test_text_stays_text_and_supported_files_stay_files() -> None:
+    assert content(user(Text(text="hi"))) == "hi"
     inline = Media(data=PIXEL, media_type="image/png")
     linked = Media(data="https://example.org/a.png", media_type="image/png")
-    assert content(said(Text(text="see"), inline, linked)) == [
+    assert content(user(Text(text="see"), inline, linked)) == [
         "see",
         BinaryContent(data=b"\x89PNG\r\n\x1a\n",
                       media_type="image/png"),
@@ -100,12 +100,12 @@ def test_words_are_a_text_and_files_that_can_be_read_are_files() -> None:
         ("", "image/png"),
     ],
 )
-def test_files_that_cannot_be_read_are_notes(data: str, kind: str) -> None:
+def test_unsupported_files_become_notes(data: str, kind: str) -> None:
     file = Media(data=data, media_type=kind, filename="a.x")
-    assert content(said(file)) == f"[A file of type {kind}: a.x]"
+    assert content(user(file)) == f"[A file of type {kind}: a.x]"
 
 
-def test_thinking_goes_back_to_who_signed_it_and_to_nobody_else() -> None:
+def test_reasoning_returns_only_to_the_provider_that_signed_it() -> None:
     thought = AssistantMessage(content=(Reasoning(text="hm", provider_options=SIGNED),))
     (signed,) = parts(thought, "anthropic")
     assert isinstance(signed, ThinkingPart)
@@ -116,65 +116,65 @@ def test_thinking_goes_back_to_who_signed_it_and_to_nobody_else() -> None:
     assert isinstance(note, TextPart)
 
 
-def test_calls_have_names_that_providers_take_and_the_signature_of_google() -> None:
+def test_calls_have_valid_names_and_googles_signature() -> None:
     call = Call(
         tool_call_id="x" * 90, tool_name="odd.name", input={"a": 1}, provider_options=SIGNED
     )
-    (made,) = parts(AssistantMessage(content=(call,)), "google")
-    assert isinstance(made, ToolCallPart)
-    assert made.args == {"a": 1}
-    assert made.tool_name.startswith("odd_name_")
-    assert len(made.tool_call_id) == 64
-    assert made.provider_details == {"thought_signature": "c2ln"}
+    (signed,) = parts(AssistantMessage(content=(call,)), "google")
+    assert isinstance(signed, ToolCallPart)
+    assert signed.args == {"a": 1}
+    assert signed.tool_name.startswith("odd_name_")
+    assert len(signed.tool_call_id) == 64
+    assert signed.provider_details == {"thought_signature": "c2ln"}
     (other,) = parts(AssistantMessage(content=(call,)), "mistral")
     assert isinstance(other, ToolCallPart)
     assert other.provider_details is None
 
 
-def test_results_say_that_they_are_errors_as_each_provider_is_told() -> None:
-    assert returned(result(), "anthropic").outcome == "success"
-    assert returned(result("error-text"), "anthropic").outcome == "failed"
-    assert returned(result("error-text"), "groq").content == "out"
-    assert returned(result("error-text"), "google").content == {"error": "out"}
-    assert returned(result(), "google-cloud").content == {"output": "out"}
+def test_error_results_are_marked_as_each_provider_expects() -> None:
+    assert tool_return(result(), "anthropic").outcome == "success"
+    assert tool_return(result("error-text"), "anthropic").outcome == "failed"
+    assert tool_return(result("error-text"), "groq").content == "out"
+    assert tool_return(result("error-text"), "google").content == {"error": "out"}
+    assert tool_return(result(), "google-cloud").content == {"output": "out"}
 
 
 def test_files_of_a_result_follow_it() -> None:
-    found = only(result("text", Media(data=PIXEL, media_type="image/png")))
-    assert [type(part) for part in found.parts] == [ToolReturnPart, UserPromptPart]
+    message = only(result("text", Media(data=PIXEL, media_type="image/png")))
+    assert [type(part) for part in message.parts] == [ToolReturnPart, UserPromptPart]
 
 
-# --- a program's own model ------------------------------------------------------------------------
+# --- custom models --------------------------------------------------------------------------------
 
 
-def test_a_model_of_a_programs_own_is_asked_with_system_prompt_tools_and_a_limit() -> None:
-    seen: list[tuple[list[ModelMessage], AgentInfo]] = []
+def test_a_custom_model_gets_the_system_prompt_tools_and_token_limit() -> None:
+    requests: list[tuple[list[ModelMessage], AgentInfo]] = []
 
     async def talk(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-        seen.append((messages, info))
+        requests.append((messages, info))
         yield "All "
         yield "done."
 
     tool = ToolDeclaration(name="bash", description="Runs", schema={"type": "object"})
     ask = ModelRequest(
-        messages=(said(Text(text="Sum up")),), system="Be short.", tools=(tool,), max_tokens=77
+        messages=(user(Text(text="Sum up")),), system="Be short.", tools=(tool,), max_tokens=77
     )
     pieces: list[str] = []
     model = ProviderModel(lambda: FunctionModel(stream_function=talk), "function:talk")
     answer = asyncio.run(model.ask(ask, pieces.append))
     assert isinstance(answer, ModelReply)
     assert (answer.text, answer.finish, pieces) == ("All done.", "stop", ["All ", "done."])
-    ((messages, info),) = seen
+    ((messages, info),) = requests
     assert isinstance(messages[-1], ProviderRequest)
     assert messages[-1].instructions == "Be short."
-    assert [declared.name for declared in info.function_tools] == ["bash"]
+    assert [tool.name for tool in info.function_tools] == ["bash"]
     settings = cast("dict[str, object]", info.model_settings)
     assert (settings["max_tokens"], settings["max_retries"]) == (77, 0)
     assert settings["tool_choice"] == "none"
 
 
-def test_of_models_that_are_tried_one_after_the_other_the_last_error_counts() -> None:
-    async def gone(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+def test_the_last_error_of_a_fallback_model_counts() -> None:
+    async def unavailable(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         raise ModelHTTPError(500, "first")
         yield ""
 
@@ -182,10 +182,9 @@ def test_of_models_that_are_tried_one_after_the_other_the_last_error_counts() ->
         raise ModelHTTPError(400, "second", {"message": "prompt is too long"})
         yield ""
 
-    both = FallbackModel(FunctionModel(stream_function=gone), FunctionModel(stream_function=long))
-    outcome = asyncio.run(
-        ProviderModel(lambda: both, "both").ask(
-            ModelRequest(messages=(said(Text(text="x")),)), lambda _: None
-        )
+    both = FallbackModel(
+        FunctionModel(stream_function=unavailable), FunctionModel(stream_function=long)
     )
+    request = ModelRequest(messages=(user(Text(text="x")),))
+    outcome = asyncio.run(ProviderModel(lambda: both, "both").ask(request, lambda _: None))
     assert outcome == ModelFailure(cause="overflow", message="400 prompt is too long")

@@ -1,4 +1,4 @@
-"""Models of providers over real HTTP with the real SDKs: what is sent, and what is read."""
+"""Summary requests to providers over real HTTP with the real SDKs: requests, replies, failures."""
 
 import asyncio
 import json
@@ -12,27 +12,37 @@ from foldmark.model.messages import Cache, Tokens
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    ToolDeclaration,
     Media,
     Output,
     Reasoning,
     Result,
     Text,
+    ToolDeclaration,
     ToolMessage,
     UserMessage,
 )
-from foldmark.providers.models import model_named as summarizer
-from foldmark.summary.protocol import ModelFailure, ModelReply, ModelRequest, Outcome, Summarizer
+from foldmark.providers.models import model_named
+from foldmark.summary.protocol import (
+    ModelFailure,
+    ModelReply,
+    ModelRequest,
+    Outcome,
+    Summarizer,
+    TextHandler,
+)
 from foldmark.wire.formats import request
 from tests.support.provider_server import (
     FIRST,
     REST,
-    Provider,
     Sent,
+    anthropic,
     anthropic_stream,
+    chat,
     chat_stream,
+    gemini,
     gemini_stream,
     provider,
+    responses,
 )
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -43,80 +53,91 @@ TOOL = ToolDeclaration(
 )
 
 
-def said(text: str) -> UserMessage:
+Connect = Callable[[str], Summarizer]
+
+
+def user(text: str) -> UserMessage:
     return UserMessage(content=(Text(text=text),))
 
 
-def asked(
-    model: Summarizer, ask: ModelRequest | None = None, pieces: list[str] | None = None
+def assistant(text: str) -> AssistantMessage:
+    return AssistantMessage(content=(Text(text=text),))
+
+
+SUM_UP = ModelRequest(messages=(user("Sum it up"),))
+
+
+def send(
+    model: Summarizer, request: ModelRequest = SUM_UP, on_text: TextHandler = lambda _: None
 ) -> Outcome:
-    told = pieces if pieces is not None else []
-    return asyncio.run(model.ask(ask or ModelRequest(messages=(said("Sum it up"),)), told.append))
+    return asyncio.run(model.ask(request, on_text))
 
 
-def anthropic(server: Provider) -> Summarizer:
-    return summarizer("anthropic:claude-sonnet-4-6", base_url=server.url, api_key="k")
+def sent_body(model: Connect, request: ModelRequest, reply: Sent) -> dict[str, Any]:
+    """The body of this request, as the server gets it."""
+    with provider(reply) as server:
+        send(model(server.url), request)
+    return server.requests[0]
 
 
-def chat(server: Provider) -> Summarizer:
-    return summarizer("openai:gpt-4o", base_url=f"{server.url}/v1", api_key="k")
+def failed(model: Connect, reply: Sent) -> ModelFailure:
+    """The failure that a reply causes; the request is sent once."""
+    with provider(reply) as server:
+        outcome = send(model(server.url))
+    assert isinstance(outcome, ModelFailure), outcome
+    assert len(server.requests) == 1
+    return outcome
 
 
-def responses(server: Provider) -> Summarizer:
-    return summarizer("openai-responses:gpt-4o", base_url=f"{server.url}/v1", api_key="k")
-
-
-def gemini(server: Provider) -> Summarizer:
-    return summarizer("google-gla:gemini-2.5-flash", base_url=server.url, api_key="k")
-
-
-# --- what is read ---------------------------------------------------------------------------------
+# --- replies --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("made", "streamed", "tokens"),
+    ("model", "reply", "tokens"),
     [
-        (anthropic, anthropic_stream, (12, 7, 0, 100, 20)),
-        (chat, chat_stream, (32, 7, 3, 100, 0)),
-        (gemini, gemini_stream, (32, 7, 3, 100, 0)),
+        (anthropic, anthropic_stream(), (12, 7, 0, 100, 20)),
+        (chat, chat_stream(), (32, 7, 3, 100, 0)),
+        (gemini, gemini_stream(), (32, 7, 3, 100, 0)),
     ],
 )
-def test_an_answer_comes_in_pieces_with_its_tokens_and_its_price(
-    made: Callable[[Provider], Summarizer],
-    streamed: Callable[[], Sent],
-    tokens: tuple[int, int, int, int, int],
+def test_a_reply_comes_in_pieces_with_its_tokens_and_price(
+    model: Connect, reply: Sent, tokens: tuple[int, int, int, int, int]
 ) -> None:
     pieces: list[str] = []
-    with provider(streamed()) as server:
-        answer = asked(made(server), pieces=pieces)
-    assert isinstance(answer, ModelReply)
-    assert (answer.text, answer.finish, answer.calls) == (FIRST + REST, "stop", 0)
+    with provider(reply) as server:
+        outcome = send(model(server.url), on_text=pieces.append)
+    assert isinstance(outcome, ModelReply)
+    assert (outcome.text, outcome.finish, outcome.calls) == (FIRST + REST, "stop", 0)
     assert pieces == [FIRST, REST]
-    given, output, reasoning, read, write = tokens
-    assert answer.tokens == Tokens(
-        input=given,
-        output=output,
-        reasoning=reasoning,
-        total=139,
-        cache=Cache(read=read, write=write),
-    )
-    assert answer.cost is not None
-    assert 0 < answer.cost < 0.01
+    fresh, output, reasoning, read, write = tokens
+    cache = Cache(read=read, write=write)
+    expected = Tokens(input=fresh, output=output, reasoning=reasoning, total=139, cache=cache)
+    assert outcome.tokens == expected
+    assert outcome.cost is not None
+    assert 0 < outcome.cost < 0.01
 
 
-def test_an_answer_says_how_it_ended_and_counts_calls_that_nobody_asked_for() -> None:
-    with provider(chat_stream(calls=True, finish="tool_calls")) as server:
-        answer = asked(chat(server))
-    assert isinstance(answer, ModelReply)
-    assert (answer.finish, answer.calls) == ("tool-calls", 1)
-    with provider(anthropic_stream(stop="max_tokens")) as server:
-        answer = asked(anthropic(server))
-    assert isinstance(answer, ModelReply)
-    assert answer.finish == "length"
+@pytest.mark.parametrize(
+    ("model", "reply", "finish", "calls"),
+    [
+        (chat, chat_stream(calls=True, finish="tool_calls"), "tool-calls", 1),
+        (anthropic, anthropic_stream(stop="max_tokens"), "length", 0),
+    ],
+)
+def test_a_reply_has_its_finish_reason_and_counts_unexpected_calls(
+    model: Connect, reply: Sent, finish: str, calls: int
+) -> None:
+    with provider(reply) as server:
+        outcome = send(model(server.url))
+    assert isinstance(outcome, ModelReply)
+    assert (outcome.finish, outcome.calls) == (finish, calls)
 
 
-# --- what is sent ---------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
+NO_RESULT = Result(
+    tool_call_id="t1", tool_name="bash", output=Output(type="error-text", value="no")
+)
 TALK = (
     UserMessage(content=(Text(text="Fix it"), Media(data=PIXEL, media_type="image/png"))),
     AssistantMessage(
@@ -126,30 +147,22 @@ TALK = (
             Call(tool_call_id="t1", tool_name="bash", input={"command": "ls"}),
         )
     ),
-    ToolMessage(
-        content=(
-            Result(
-                tool_call_id="t1", tool_name="bash", output=Output(type="error-text", value="no")
-            ),
-        )
-    ),
-    AssistantMessage(content=(Text(text="It failed."),)),
+    ToolMessage(content=(NO_RESULT,)),
+    assistant("It failed."),
     UserMessage(
         content=(Text(text="Sum up"), Media(data="x", media_type="video/x", filename="a.v"))
     ),
 )
-ASK = ModelRequest(messages=TALK, system="You code.", tools=(TOOL,), max_tokens=321)
+REQUEST = ModelRequest(messages=TALK, system="You code.", tools=(TOOL,), max_tokens=321)
 
 
-def test_anthropic_is_sent_the_session_as_it_is_with_signed_thinking_and_a_cache() -> None:
-    with provider(anthropic_stream()) as server:
-        asked(anthropic(server), ASK)
-    body = server.asked[0]
+def test_anthropic_gets_the_session_with_signed_thinking_and_a_cache() -> None:
+    body = sent_body(anthropic, REQUEST, anthropic_stream())
     assert body["max_tokens"] == 321
     assert "temperature" not in body
     assert body["system"][0]["text"] == "You code."
     assert [tool["name"] for tool in body["tools"]] == ["bash"]
-    # A choice of tools that changes would end the cache of messages.
+    # Another tool choice would invalidate the message cache.
     assert body.get("tool_choice", {"type": "auto"}) == {"type": "auto"}
     assert "cache_control" in str(body)
     blocks = [(m["role"], [b["type"] for b in m["content"]]) for m in body["messages"]]
@@ -167,15 +180,15 @@ def test_anthropic_is_sent_the_session_as_it_is_with_signed_thinking_and_a_cache
 
 
 @pytest.mark.parametrize(
-    ("made", "wire", "field"),
+    ("model", "wire", "field"),
     [
         (anthropic, "anthropic", "messages"),
         (chat, "openai-chat", "messages"),
         (responses, "openai-responses", "input"),
     ],
 )
-def test_what_is_sent_is_what_the_session_itself_would_send(
-    made: Callable[[Provider], Summarizer], wire: str, field: str
+def test_a_summary_request_has_the_messages_of_the_sessions_own(
+    model: Connect, wire: str, field: str
 ) -> None:
     foreign = AssistantMessage(
         content=(
@@ -188,14 +201,14 @@ def test_what_is_sent_is_what_the_session_itself_would_send(
     result = Result(
         tool_call_id="x" * 90, tool_name="odd.name", output=done, attachments=(picture,)
     )
-    talk = (*TALK, foreign, ToolMessage(content=(result,)), said("Sum up"))
-    with provider(Sent(500, "{}")) as server:
-        asked(made(server), ModelRequest(messages=talk, system="You code.", tools=(TOOL,)))
-    assert server.asked[0][field] == request(talk, wire, "You code.")
+    talk = (*TALK, foreign, ToolMessage(content=(result,)), user("Sum up"))
+    summarize = ModelRequest(messages=talk, system="You code.", tools=(TOOL,))
+    body = sent_body(model, summarize, Sent(500, "{}"))
+    assert body[field] == request(talk, wire, "You code.")
 
 
 @pytest.mark.parametrize("marked", [0, 1, 3])
-def test_anthropic_is_sent_no_more_marks_than_it_takes(marked: int) -> None:
+def test_anthropic_gets_at_most_four_cache_marks(marked: int) -> None:
     mark = {"anthropic": {"cache_control": {"type": "ephemeral"}}}
     turns = [
         UserMessage(
@@ -203,31 +216,25 @@ def test_anthropic_is_sent_no_more_marks_than_it_takes(marked: int) -> None:
         )
         for n in range(4)
     ]
-    replies = [AssistantMessage(content=(Text(text="ok"),))] * 4
-    talk = [message for pair in zip(turns, replies, strict=True) for message in pair]
-    with provider(anthropic_stream()) as server:
-        asked(
-            anthropic(server),
-            ModelRequest(messages=(*talk, said("Sum up")), system="S", tools=(TOOL,)),
-        )
-    body = server.asked[0]
+    talk = [message for turn in turns for message in (turn, assistant("ok"))]
+    summarize = ModelRequest(messages=(*talk, user("Sum up")), system="S", tools=(TOOL,))
+    body = sent_body(anthropic, summarize, anthropic_stream())
     assert "cache_control" in body["system"][0]
     assert "cache_control" in body["tools"][0]
     assert 3 <= json.dumps(body).count('"cache_control"') <= 4
-    # Where the session marks nothing itself, the provider finds the place.
+    # Without marks in the messages, the provider chooses what to cache.
     assert ("cache_control" in body) == (marked == 0)
 
 
-def test_a_request_without_tools_is_not_written_to_a_cache() -> None:
-    with provider(anthropic_stream()) as server:
-        asked(anthropic(server), ModelRequest(messages=(said("Sum up"),), system="You sum up."))
-    assert "cache_control" not in str(server.asked[0])
+def test_a_request_without_tools_is_not_cached() -> None:
+    summarize = ModelRequest(messages=(user("Sum up"),), system="You sum up.")
+    assert "cache_control" not in str(sent_body(anthropic, summarize, anthropic_stream()))
 
 
-def test_openai_is_sent_the_session_with_tools_that_it_may_not_call() -> None:
+def test_openai_gets_the_session_with_tools_that_it_may_not_call() -> None:
     with provider(chat_stream()) as server:
-        asked(chat(server), ASK)
-    body = server.asked[0]
+        send(chat(server.url), REQUEST)
+    body = server.requests[0]
     assert server.paths == ["/v1/chat/completions"]
     assert (body["stream"], body["tool_choice"]) == (True, "none")
     assert 321 in (body.get("max_tokens"), body.get("max_completion_tokens"))
@@ -240,10 +247,8 @@ def test_openai_is_sent_the_session_with_tools_that_it_may_not_call() -> None:
     assert body["messages"][3]["tool_call_id"] == "t1"
 
 
-def test_gemini_is_sent_the_session_with_tools_that_it_may_not_call() -> None:
-    with provider(gemini_stream()) as server:
-        asked(gemini(server), ASK)
-    body = server.asked[0]
+def test_gemini_gets_the_session_with_tools_that_it_may_not_call() -> None:
+    body = sent_body(gemini, REQUEST, gemini_stream())
     assert body["generationConfig"]["maxOutputTokens"] == 321
     assert body["systemInstruction"]["parts"][0]["text"] == "You code."
     assert body["toolConfig"]["functionCallingConfig"]["mode"] == "NONE"
@@ -252,185 +257,137 @@ def test_gemini_is_sent_the_session_with_tools_that_it_may_not_call() -> None:
     assert any("functionResponse" in part for part in parts)
 
 
-def test_requests_of_two_lengths_begin_alike() -> None:
-    longer = ModelRequest(
-        messages=(*TALK, AssistantMessage(content=(Text(text="Done."),)), said("Again"))
-    )
+def test_a_longer_request_starts_with_the_shorter_one() -> None:
     with provider(chat_stream()) as server:
-        asked(chat(server), ModelRequest(messages=TALK))
-        asked(chat(server), longer)
-    first, second = (body["messages"] for body in server.asked)
+        send(chat(server.url), ModelRequest(messages=TALK))
+        longer = (*TALK, assistant("Done."), user("Again"))
+        send(chat(server.url), ModelRequest(messages=longer))
+    first, second = (body["messages"] for body in server.requests)
     assert second[: len(first)] == first
 
 
-def test_a_name_that_is_no_provider_is_a_server_that_talks_as_openai_does(
+def test_an_unknown_provider_with_an_address_is_an_openai_compatible_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with provider(chat_stream()) as server:
-        model = summarizer("lab:our-model", base_url=f"{server.url}/v1")
-        assert isinstance(asked(model), ModelReply)
-    assert server.asked[0]["model"] == "our-model"
+        model = model_named("lab:our-model", base_url=f"{server.url}/v1")
+        assert isinstance(send(model), ModelReply)
+    assert server.requests[0]["model"] == "our-model"
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def failure(status: int, error: dict[str, Any] | str, **headers: str) -> Sent:
-    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Sent(status, error if isinstance(error, str) else json.dumps(error), named)
+    rows = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Sent(status, error if isinstance(error, str) else json.dumps(error), rows)
 
 
-def of_anthropic(kind: str, message: str) -> dict[str, Any]:
+def anthropic_error(kind: str, message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def of_openai(message: str, code: str | None = None) -> dict[str, Any]:
+def openai_error(message: str, code: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "code": code}}
 
 
-def of_gemini(code: int, status: str, message: str) -> dict[str, Any]:
+def gemini_error(code: int, status: str, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "status": status, "message": message}}
 
 
 TOO_LONG = "prompt is too long: 214676 tokens > 200000 maximum"
 CASES = [
-    (anthropic, failure(429, of_anthropic("rate_limit_error", "slow"), retry_after="7"),
+    (anthropic, failure(429, anthropic_error("rate_limit_error", "slow"), retry_after="7"),
      "throttled", 7.0),
-    (anthropic, failure(529, of_anthropic("overloaded_error", "Overloaded")), "throttled", None),
-    (anthropic, failure(400, of_anthropic("invalid_request_error", TOO_LONG)), "overflow", None),
-    (anthropic, failure(413, of_anthropic("request_too_large", "big")), "overflow", None),
-    (anthropic, failure(401, of_anthropic("authentication_error", "bad key")), "unavailable", None),
-    (anthropic, failure(404, of_anthropic("not_found_error", "model: x")), "unavailable", None),
-    (anthropic, failure(500, of_anthropic("api_error", "oops")), "failed", None),
-    (anthropic, failure(400, of_anthropic("invalid_request_error", "odd role")), "failed", None),
-    (chat, failure(429, of_openai("slow"), retry_after_ms="1500"), "throttled", 1.5),
-    (chat, failure(429, of_openai("pay", "insufficient_quota")), "unavailable", None),
-    (chat, failure(400, of_openai("long", "context_length_exceeded")), "overflow", None),
-    (chat, failure(401, of_openai("bad key", "invalid_api_key")), "unavailable", None),
+    (anthropic, failure(529, anthropic_error("overloaded_error", "Overloaded")), "throttled", None),
+    (anthropic, failure(400, anthropic_error("invalid_request_error", TOO_LONG)), "overflow", None),
+    (anthropic, failure(413, anthropic_error("request_too_large", "big")), "overflow", None),
+    (anthropic, failure(401, anthropic_error("authentication_error", "key")), "unavailable", None),
+    (anthropic, failure(404, anthropic_error("not_found_error", "model: x")), "unavailable", None),
+    (anthropic, failure(500, anthropic_error("api_error", "oops")), "failed", None),
+    (anthropic, failure(400, anthropic_error("invalid_request_error", "odd role")), "failed", None),
+    (chat, failure(429, openai_error("slow"), retry_after_ms="1500"), "throttled", 1.5),
+    (chat, failure(429, openai_error("pay", "insufficient_quota")), "unavailable", None),
+    (chat, failure(400, openai_error("long", "context_length_exceeded")), "overflow", None),
+    (chat, failure(401, openai_error("bad key", "invalid_api_key")), "unavailable", None),
     (chat, failure(503, "upstream is overloaded"), "throttled", None),
     (chat, failure(502, "<html>bad gateway</html>"), "failed", None),
-    (chat, failure(429, of_openai("Rate limit reached. Please try again in 18.5s.")),
+    (chat, failure(429, openai_error("Rate limit reached. Please try again in 18.5s.")),
      "throttled", 18.5),
-    (chat, failure(413, of_openai("Request too large for model `x` on tokens per minute (TPM): "
+    (chat, failure(413, openai_error("Request too large for model `x` on tokens per minute (TPM): "
      "Limit 6000, Requested 14810, please reduce your message size.")), "throttled", None),
-    (responses, failure(429, of_openai("slow"), retry_after="2"), "throttled", 2.0),
-    (responses, failure(400, of_openai(
+    (responses, failure(429, openai_error("slow"), retry_after="2"), "throttled", 2.0),
+    (responses, failure(401, openai_error("bad key", "invalid_api_key")), "unavailable", None),
+    (responses, failure(500, openai_error("oops")), "failed", None),
+    (responses, failure(400, openai_error(
         "Your input exceeds the context window of this model.")), "overflow", None),
-    (gemini, failure(429, of_gemini(429, "RESOURCE_EXHAUSTED", "slow"), retry_after="3"),
+    (gemini, failure(429, gemini_error(429, "RESOURCE_EXHAUSTED", "slow"), retry_after="3"),
      "throttled", 3.0),
     (gemini, failure(429, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow",
      "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "37s"}]}}),
      "throttled", 37.0),
-    (gemini, failure(400, of_gemini(400, "INVALID_ARGUMENT", "The input token count (1200293) "
+    (gemini, failure(400, gemini_error(400, "INVALID_ARGUMENT", "The input token count (1200293) "
      "exceeds the maximum number of tokens allowed (1048576).")), "overflow", None),
-    (gemini, failure(403, of_gemini(403, "PERMISSION_DENIED", "no")), "unavailable", None),
-    (gemini, failure(503, of_gemini(503, "UNAVAILABLE", "The model is overloaded.")),
+    (gemini, failure(403, gemini_error(403, "PERMISSION_DENIED", "no")), "unavailable", None),
+    (gemini, failure(503, gemini_error(503, "UNAVAILABLE", "The model is overloaded.")),
      "throttled", None),
-    (gemini, failure(500, of_gemini(500, "INTERNAL", "oops")), "failed", None),
+    (gemini, failure(500, gemini_error(500, "INTERNAL", "oops")), "failed", None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "sent", "cause", "after"), CASES)
-def test_a_failure_says_its_cause_and_is_not_tried_again(
-    made: Callable[[Provider], Summarizer], sent: Sent, cause: str, after: float | None
+@pytest.mark.parametrize(("model", "reply", "cause", "wait"), CASES)
+def test_a_failure_has_its_cause_and_is_not_retried(
+    model: Connect, reply: Sent, cause: str, wait: float | None
 ) -> None:
-    with provider(sent) as server:
-        outcome = asked(made(server))
-    assert isinstance(outcome, ModelFailure)
-    assert (outcome.cause, outcome.retry_after) == (cause, after)
-    assert outcome.message.startswith(str(sent.status))
+    outcome = failed(model, reply)
+    assert (outcome.cause, outcome.retry_after) == (cause, wait)
+    assert outcome.message.startswith(str(reply.status))
     assert "\n" not in outcome.message
-    assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("made", "cut"),
-    [
-        (anthropic, anthropic_stream(cut=3)),
-        (chat, chat_stream(cut=2)),
-        (gemini, gemini_stream(cut=1)),
-    ],
-)
-def test_a_stream_that_is_cut_in_the_middle_is_no_answer(
-    made: Callable[[Provider], Summarizer], cut: Sent
-) -> None:
-    for sent in (cut, cut._replace(cut=False)):  # the connection breaks; or it is closed politely
-        pieces: list[str] = []
-        with provider(sent) as server:
-            outcome = asked(made(server), pieces=pieces)
-        assert isinstance(outcome, ModelFailure), outcome
-        assert outcome.cause == "failed"
-        assert pieces
-        assert len(server.asked) == 1
+STARTED = chat_stream().body.partition("\n\n")[0].replace(FIRST, "") + "\n\n"
+NO_REPLIES = {
+    "invalid JSON": Sent(200, "data: {broken\n\n"),
+    "an invalid stream": Sent(200, "data: {broken\n\n", kind="text/event-stream"),
+    "a closed connection": Sent(0, ""),
+    "an empty stream": Sent(200, "", kind="text/event-stream", cut=True),
+    "a started stream": Sent(200, STARTED, kind="text/event-stream", cut=True),
+    "a comment": Sent(200, ": one moment\n\n", kind="text/event-stream", cut=True),
+}
 
 
-@pytest.mark.parametrize("made", [anthropic, chat, gemini])
-@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-def test_what_is_no_json_is_a_failure(made: Callable[[Provider], Summarizer], kind: str) -> None:
-    with provider(Sent(200, "data: {broken\n\n", kind=kind)) as server:
-        outcome = asked(made(server))
-    assert isinstance(outcome, ModelFailure)
-    assert outcome.cause == "failed"
+@pytest.mark.parametrize("model", [anthropic, chat, gemini])
+@pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
+def test_an_incomplete_reply_is_a_failure_and_not_retried(model: Connect, reply: Sent) -> None:
+    assert failed(model, reply).cause == "failed"
 
 
-def test_an_error_inside_a_stream_is_told_as_one() -> None:
-    error = of_anthropic("overloaded_error", "Overloaded")
+def test_an_error_inside_a_stream_is_a_failure() -> None:
+    error = anthropic_error("overloaded_error", "Overloaded")
     body = anthropic_stream(cut=4).body + f"event: error\ndata: {json.dumps(error)}\n\n"
-    with provider(Sent(200, body, kind="text/event-stream")) as server:
-        outcome = asked(anthropic(server))
-    assert isinstance(outcome, ModelFailure)
-    assert outcome.cause == "throttled"
+    assert failed(anthropic, Sent(200, body, kind="text/event-stream")).cause == "throttled"
 
 
-HUNG_UP = Sent(0, "")
-
-
-@pytest.mark.parametrize("made", [anthropic, chat, gemini])
-def test_an_answer_that_has_begun_is_not_asked_for_again(
-    made: Callable[[Provider], Summarizer],
-) -> None:
-    begun = chat_stream().body.partition("\n\n")[0].replace(FIRST, "") + "\n\n"
-    for body in ("", begun if made is chat else ": one moment\n\n"):
-        with provider(Sent(200, body, kind="text/event-stream", cut=True)) as server:
-            outcome = asked(made(server))
-        assert isinstance(outcome, ModelFailure), outcome
-        assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize("made", [anthropic, chat, gemini])
-def test_a_connection_that_is_closed_in_place_of_an_answer_is_a_failure(
-    made: Callable[[Provider], Summarizer],
-) -> None:
-    """Those who ask try again after a failure, and count their tries; nothing below does."""
-    with provider(HUNG_UP) as server:
-        outcome = asked(made(server))
-    assert isinstance(outcome, ModelFailure)
-    assert outcome.cause == "failed"
-    assert len(server.asked) == 1
-
-
-def test_a_server_that_is_not_there_is_a_failure() -> None:
+def test_an_unreachable_server_is_a_failure() -> None:
     with provider(chat_stream()) as server:
-        gone = server.url
-    outcome = asked(summarizer("openai:gpt-4o", base_url=gone, api_key="k"))
+        model = chat(server.url)
+    outcome = send(model)
     assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "failed"
 
 
-def test_one_model_is_asked_from_several_event_loops_at_the_same_time() -> None:
+def test_one_model_is_used_by_several_event_loops_at_the_same_time() -> None:
     outcomes: list[Outcome] = []
 
-    async def asking(model: Summarizer) -> None:
-        for _ in range(5):
-            outcome = await model.ask(ModelRequest(messages=(said("Sum up"),)), lambda _: None)
-            outcomes.append(outcome)
+    async def send_five(model: Summarizer) -> None:
+        outcomes.extend([await model.ask(SUM_UP, lambda _: None) for _ in range(5)])
 
     async def both(model: Summarizer) -> None:
-        await asyncio.gather(asking(model), asking(model))
+        await asyncio.gather(send_five(model), send_five(model))
 
     with provider(chat_stream()) as server:
-        model = chat(server)
+        model = chat(server.url)
         threads = [threading.Thread(target=asyncio.run, args=(both(model),)) for _ in range(4)]
         for thread in threads:
             thread.start()

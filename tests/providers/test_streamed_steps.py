@@ -1,4 +1,4 @@
-"""Models that step, over real HTTP with the real SDKs: what is told, and what goes back."""
+"""Agent steps of providers over real HTTP with the real SDKs: deltas, replies, next requests."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 from pydantic_ai import ModelMessage
 from pydantic_ai.messages import ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import (
@@ -19,24 +20,33 @@ from pydantic_ai.models.function import (
     FunctionModel,
 )
 
-from foldmark.errors import BadPolicy
 from foldmark.model.messages import Pending, ReasoningPart, TextPart, ToolPart
-from foldmark.model.prompt_messages import AssistantMessage, ToolDeclaration, Text, UserMessage
+from foldmark.model.prompt_messages import AssistantMessage, Text, ToolDeclaration, UserMessage
 from foldmark.providers.calls import ProviderModel
-from foldmark.providers.models import keep_open, model_named
+from foldmark.providers.models import keep_open
 from foldmark.summary.protocol import (
     STEP,
     CallDelta,
+    DeltaHandler,
     Model,
     ModelFailure,
     ModelRequest,
-    StreamDelta,
     StepReply,
+    StreamDelta,
     TextDelta,
 )
 from foldmark.testing import ScriptedModel
 from foldmark.wire.formats import request
-from tests.support.provider_server import Sent, chat_stream, provider, stream
+from tests.support.provider_server import (
+    Sent,
+    anthropic,
+    chat,
+    chat_stream,
+    gemini,
+    provider,
+    responses,
+    stream,
+)
 from tests.support.provider_steps import (
     LIST,
     READ,
@@ -45,38 +55,23 @@ from tests.support.provider_steps import (
     anthropic_step,
     chat_events,
     chat_step,
-    counting,
     gemini_step,
     hanging,
     responses_step,
-    shown_after,
+    view_after,
 )
 
 TOOLS = tuple(
     ToolDeclaration(name=name, description="Looks", schema={"type": "object", "properties": {}})
     for name in ("read", "ls")
 )
-MEND = UserMessage(content=(Text(text="Mend it"),))
-ASK = ModelRequest(messages=(MEND,), system="You code.", tools=TOOLS, max_tokens=321, purpose=STEP)
+FIX = UserMessage(content=(Text(text="Fix it"),))
+REQUEST = ModelRequest(
+    messages=(FIX,), system="You code.", tools=TOOLS, max_tokens=321, purpose=STEP
+)
 
 
-def anthropic(url: str) -> Model:
-    return model_named("anthropic:claude-sonnet-4-6", base_url=url, api_key="k")
-
-
-def chat(url: str) -> Model:
-    return model_named("openai:gpt-4o", base_url=f"{url}/v1", api_key="k")
-
-
-def responses(url: str) -> Model:
-    return model_named("openai-responses:gpt-5", base_url=f"{url}/v1", api_key="k")
-
-
-def gemini(url: str) -> Model:
-    return model_named("google-gla:gemini-2.5-flash", base_url=url, api_key="k")
-
-
-Made = Callable[[str], Model]
+Connect = Callable[[str], Model]
 ALL = [
     (anthropic, anthropic_step()),
     (chat, chat_step()),
@@ -85,61 +80,48 @@ ALL = [
 ]
 
 
-def stepped(
-    model: Model, ask: ModelRequest = ASK, told: list[StreamDelta] | None = None
-) -> StepReply | ModelFailure:
-    pieces = told if told is not None else []
-    return asyncio.run(model.step(ask, pieces.append))
-
-
-def answered(
-    model: Model, ask: ModelRequest = ASK, told: list[StreamDelta] | None = None
+def reply_of(
+    model: Model, request: ModelRequest = REQUEST, on_delta: DeltaHandler = lambda _: None
 ) -> StepReply:
-    outcome = stepped(model, ask, told)
+    outcome = asyncio.run(model.step(request, on_delta))
     assert isinstance(outcome, StepReply), outcome
     return outcome
 
 
 def after(step: StepReply) -> ModelRequest:
-    return ModelRequest(messages=shown_after(step), system="You code.", tools=TOOLS, purpose=STEP)
+    """The request that follows a step."""
+    return replace(REQUEST, messages=view_after(step))
 
 
-def there_and_back(made: Made, sent: Sent) -> tuple[StepReply, dict[str, Any]]:
-    """A step, and the request that follows it."""
+def round_trip(model: Connect, sent: Sent) -> tuple[StepReply, dict[str, Any]]:
+    """A step, and the body of the request that follows it."""
     with provider(sent) as server:
-        model = made(server.url)
-        step = answered(model)
-        answered(model, after(step))
-    return step, server.asked[1]
+        step = reply_of(model(server.url))
+        reply_of(model(server.url), after(step))
+    return step, server.requests[1]
 
 
-# --- what is told and what is answered ------------------------------------------------------------
+# --- deltas and replies ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("made", "sent"), ALL)
-def test_thoughts_words_and_calls_are_told_as_they_come_and_are_the_answer(
-    made: Made, sent: Sent
-) -> None:
-    told: list[StreamDelta] = []
+@pytest.mark.parametrize(("model", "sent"), ALL)
+def test_reasoning_text_and_calls_are_streamed_and_in_the_reply(model: Connect, sent: Sent) -> None:
+    deltas: list[StreamDelta] = []
     with provider(sent) as server:
-        step = answered(made(server.url), told=told)
-    words = [piece for piece in told if isinstance(piece, TextDelta)]
-    assert "".join(w.text for w in words if w.kind == "text") == "I look at both."
-    assert [w.text for w in words if w.kind == "text"] == ["I look ", "at both."]
-    thought = "".join(w.text for w in words if w.kind == "reasoning")
-    assert thought.startswith("The mill first.")
-    thoughts = [part.text for part in step.parts if isinstance(part, ReasoningPart)]
-    assert "".join(thoughts) == thought
+        step = reply_of(model(server.url), on_delta=deltas.append)
+    texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
+    assert [delta.text for delta in texts if delta.kind == "text"] == ["I look ", "at both."]
+    reasoning = "".join(delta.text for delta in texts if delta.kind == "reasoning")
+    assert reasoning.startswith("The parser first.")
+    assert "".join(p.text for p in step.parts if isinstance(p, ReasoningPart)) == reasoning
     assert [p.text for p in step.parts if isinstance(p, TextPart)] == ["I look at both."]
     assert [(call.tool, call.state.input) for call in step.calls] == [
         ("read", json.loads(READ)),
         ("ls", json.loads(LIST)),
     ]
     assert all(isinstance(call.state, Pending) and not call.state.raw for call in step.calls)
-    calls = [piece for piece in told if isinstance(piece, CallDelta)]
-    assert [(call.call_id, call.tool) for call in calls] == [
-        (call.call_id, call.tool) for call in step.calls
-    ]
+    calls = [(delta.call_id, delta.tool) for delta in deltas if isinstance(delta, CallDelta)]
+    assert calls == [(call.call_id, call.tool) for call in step.calls]
     assert len({call.call_id for call in step.calls}) == 2
     assert step.finish == "tool-calls"
     kinds = [type(part) for part in step.parts]
@@ -147,10 +129,10 @@ def test_thoughts_words_and_calls_are_told_as_they_come_and_are_the_answer(
     assert kinds[-2:] == [ToolPart, ToolPart]
 
 
-@pytest.mark.parametrize(("made", "sent"), ALL)
-def test_a_step_has_its_tokens_and_its_price(made: Made, sent: Sent) -> None:
+@pytest.mark.parametrize(("model", "sent"), ALL)
+def test_a_step_has_its_tokens_and_its_price(model: Connect, sent: Sent) -> None:
     with provider(sent) as server:
-        step = answered(made(server.url))
+        step = reply_of(model(server.url))
     assert step.tokens is not None
     assert step.tokens.cache
     assert step.tokens.cache.read == 100
@@ -159,33 +141,29 @@ def test_a_step_has_its_tokens_and_its_price(made: Made, sent: Sent) -> None:
     assert step.cost > 0
 
 
-def test_an_answer_that_was_cut_for_its_length_says_so_though_it_calls() -> None:
+def test_a_reply_cut_for_its_length_says_so_even_with_calls() -> None:
     events = [dict(event) for event in anthropic_events()]
     events[-2]["delta"] = {"stop_reason": "max_tokens", "stop_sequence": None}
     with provider(stream(iter(events), named=True)) as server:
-        assert answered(anthropic(server.url)).finish == "length"
+        assert reply_of(anthropic(server.url)).finish == "length"
 
 
-def test_an_answer_of_words_alone_has_stopped() -> None:
+def test_a_reply_of_text_alone_has_stopped() -> None:
     with provider(chat_stream()) as server:
-        step = answered(chat(server.url))
+        step = reply_of(chat(server.url))
     assert (step.finish, step.calls) == ("stop", ())
     assert step.parts == (TextPart(text="The tests pass."),)
 
 
 @pytest.mark.parametrize(
-    ("made", "sent"),
-    [
-        (anthropic, anthropic_step),
-        (chat, chat_step),
-        (responses, responses_step),
-    ],
+    ("model", "sent"),
+    [(anthropic, anthropic_step), (chat, chat_step), (responses, responses_step)],
 )
-@pytest.mark.parametrize("broken", ['{"path": "mi', "path=mill.py", '["mill.py"]'])
-def test_arguments_that_are_no_object_are_kept_as_they_came_and_sent_as_none(
-    made: Made, sent: Callable[[str], Sent], broken: str
+@pytest.mark.parametrize("broken", ['{"path": "pa', "path=parser.py", '["parser.py"]'])
+def test_invalid_arguments_are_kept_in_the_reply_and_not_sent_back(
+    model: Connect, sent: Callable[[str], Sent], broken: str
 ) -> None:
-    step, body = there_and_back(made, sent(broken))
+    step, body = round_trip(model, sent(broken))
     state = step.calls[0].state
     assert isinstance(state, Pending)
     assert (state.input, state.raw) == ({}, broken)
@@ -193,73 +171,72 @@ def test_arguments_that_are_no_object_are_kept_as_they_came_and_sent_as_none(
     assert broken not in json.dumps(body).replace('\\"', '"').replace("\\", "")
 
 
-def test_a_call_without_arguments_is_no_broken_one() -> None:
+def test_a_call_without_arguments_is_valid() -> None:
     with provider(anthropic_step("")) as server:
-        state = answered(anthropic(server.url)).calls[0].state
+        state = reply_of(anthropic(server.url)).calls[0].state
     assert isinstance(state, Pending)
     assert (state.input, state.raw) == ({}, UNSET)
 
 
-def test_calls_without_ids_get_ids_of_their_own() -> None:
-    """Those that have the same are told apart by the agent."""
-    told: list[StreamDelta] = []
+def test_calls_without_ids_get_unique_ids() -> None:
+    """The agent replaces ids that are the same."""
+    deltas: list[StreamDelta] = []
     with provider(chat_step(ids=("", ""))) as server:
-        step = answered(chat(server.url), told=told)
-    names = [call.call_id for call in step.calls]
-    assert len(set(names)) == 2
-    assert all(names)
-    assert names == [piece.call_id for piece in told if isinstance(piece, CallDelta)]
+        step = reply_of(chat(server.url), on_delta=deltas.append)
+    ids = [call.call_id for call in step.calls]
+    assert len(set(ids)) == 2
+    assert all(ids)
+    assert ids == [delta.call_id for delta in deltas if isinstance(delta, CallDelta)]
 
 
-# --- what goes back -------------------------------------------------------------------------------
+# --- data that providers get back -----------------------------------------------------------------
 
 
-def test_anthropic_gets_its_signatures_and_its_hidden_thoughts_back() -> None:
-    _, body = there_and_back(anthropic, anthropic_step())
+def test_anthropic_gets_its_signatures_and_redacted_thinking_back() -> None:
+    _, body = round_trip(anthropic, anthropic_step())
     thinking, hidden, text, read, ls = body["messages"][1]["content"]
-    assert thinking == {"type": "thinking", "thinking": "The mill first.", "signature": "sig-1"}
+    assert thinking == {"type": "thinking", "thinking": "The parser first.", "signature": "sig-1"}
     assert hidden == {"type": "redacted_thinking", "data": "hidden-1"}
     assert text["text"] == "I look at both."
     assert (read["id"], ls["id"]) == ("toolu_3", "toolu_4")
     results = body["messages"][2]["content"]
-    assert [held["tool_use_id"] for held in results] == ["toolu_3", "toolu_4"]
+    assert [result["tool_use_id"] for result in results] == ["toolu_3", "toolu_4"]
 
 
-def test_openai_gets_its_items_back_with_their_ids_and_what_is_encrypted() -> None:
-    _, body = there_and_back(responses, responses_step())
+def test_openai_gets_its_items_back_with_ids_and_encrypted_content() -> None:
+    _, body = round_trip(responses, responses_step())
     _, thinking, text, read, ls, *results = body["input"]
     assert thinking == {
         "type": "reasoning",
         "id": "rs_1",
         "encrypted_content": "enc-1",
         "summary": [
-            {"type": "summary_text", "text": "The mill first."},
-            {"type": "summary_text", "text": "Then the wheels."},
+            {"type": "summary_text", "text": "The parser first."},
+            {"type": "summary_text", "text": "Then the tests."},
         ],
     }
     assert (text["id"], text["phase"]) == ("msg_1", "commentary")
-    assert [(held["id"], held["call_id"]) for held in (read, ls)] == [
-        ("fc_2", "call_2"),
-        ("fc_3", "call_3"),
+    assert [read["id"], read["call_id"], ls["id"], ls["call_id"]] == [
+        *("fc_2", "call_2", "fc_3", "call_3")
     ]
-    assert (read["arguments"], ls["arguments"]) == (READ, LIST)  # byte by byte
-    assert [held["call_id"] for held in results] == ["call_2", "call_3"]
+    assert (read["arguments"], ls["arguments"]) == (READ, LIST)  # the same bytes
+    assert [result["call_id"] for result in results] == ["call_2", "call_3"]
     assert body["include"] == ["reasoning.encrypted_content"]
 
 
-def test_servers_of_chat_completions_get_back_what_they_added() -> None:
-    _, body = there_and_back(chat, chat_step())
-    said = body["messages"][2]
-    assert said["reasoning_content"] == "The mill first."
-    assert said["content"] == "I look at both."
-    read, ls = said["tool_calls"]
+def test_chat_servers_get_their_extra_fields_back() -> None:
+    _, body = round_trip(chat, chat_step())
+    reply = body["messages"][2]
+    assert reply["reasoning_content"] == "The parser first."
+    assert reply["content"] == "I look at both."
+    read, ls = reply["tool_calls"]
     assert read["extra_content"] == {"google": {"thought_signature": SIGNED}}
     assert (read["id"], ls["id"]) == ("c_a", "c_b")
     assert (read["function"]["arguments"], ls["function"]["arguments"]) == (READ, LIST)
 
 
-def test_gemini_gets_its_signature_back_on_the_call_that_had_it() -> None:
-    _, body = there_and_back(gemini, gemini_step())
+def test_gemini_gets_its_signature_back_on_the_same_call() -> None:
+    _, body = round_trip(gemini, gemini_step())
     parts = [part for content in body["contents"] for part in content["parts"]]
     read, ls = (part for part in parts if "functionCall" in part)
     assert (read["functionCall"]["name"], read["thoughtSignature"]) == ("read", SIGNED)
@@ -267,41 +244,37 @@ def test_gemini_gets_its_signature_back_on_the_call_that_had_it() -> None:
     assert sum("functionResponse" in part for part in parts) == 2
 
 
-def test_gemini_gets_a_signature_back_that_came_without_words() -> None:
+def test_gemini_gets_a_signature_without_text_back() -> None:
     content = {"role": "model", "parts": [{"text": "", "thoughtSignature": SIGNED}]}
-    call: dict[str, Any] = {
-        "role": "model",
-        "parts": [{"functionCall": {"name": "ls", "args": {}}}],
-    }
+    call = {"role": "model", "parts": [{"functionCall": {"name": "ls", "args": dict[str, Any]()}}]}
     events: list[dict[str, Any]] = [
         {"candidates": [{"content": content, "index": 0}]},
         {"candidates": [{"content": call, "index": 0, "finishReason": "STOP"}]},
     ]
-    _, body = there_and_back(gemini, stream(iter(events)))
+    _, body = round_trip(gemini, stream(iter(events)))
     assert body["contents"][1]["parts"][0]["thoughtSignature"] == SIGNED
 
 
 @pytest.mark.parametrize(
-    ("made", "sent", "wire", "field"),
+    ("model", "sent", "wire", "field"),
     [
         (anthropic, anthropic_step(), "anthropic", "messages"),
         (chat, chat_step(), "openai-chat", "messages"),
         (responses, responses_step(), "openai-responses", "input"),
     ],
 )
-def test_the_next_request_is_what_our_codec_writes_and_begins_as_the_one_before(
-    made: Made, sent: Sent, wire: str, field: str
+def test_the_next_request_is_written_by_our_codec_and_extends_the_one_before(
+    model: Connect, sent: Sent, wire: str, field: str
 ) -> None:
     with provider(sent) as server:
-        model = made(server.url)
-        step = answered(model)
-        answered(model, after(step))
-    first, second = (body[field] for body in server.asked)
-    assert second == request(shown_after(step), wire, "You code.")
+        step = reply_of(model(server.url))
+        reply_of(model(server.url), after(step))
+    first, second = (body[field] for body in server.requests)
+    assert second == request(view_after(step), wire, "You code.")
     assert second[: len(first)] == first
 
 
-def test_a_model_without_a_wire_of_ours_gets_its_signed_thoughts_back() -> None:
+def test_a_model_without_a_codec_gets_its_signed_reasoning_back() -> None:
     seen: list[list[ModelMessage]] = []
 
     async def talk(
@@ -312,8 +285,7 @@ def test_a_model_without_a_wire_of_ours_gets_its_signed_thoughts_back() -> None:
         yield {1: DeltaToolCall(name="ls", json_args=LIST, tool_call_id="c1")}
 
     model = ProviderModel(lambda: FunctionModel(stream_function=talk), "function:talk")
-    step = answered(model)
-    answered(model, after(step))
+    reply_of(model, after(reply_of(model)))
     thinking, call = seen[1][1].parts
     assert isinstance(thinking, ThinkingPart)
     assert (thinking.content, thinking.signature) == ("Hm.", "sig-1")
@@ -322,15 +294,15 @@ def test_a_model_without_a_wire_of_ours_gets_its_signed_thoughts_back() -> None:
     assert (call.tool_call_id, call.args_as_dict()) == ("c1", json.loads(LIST))
 
 
-# --- what is asked --------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
-def test_tools_may_be_called_and_several_at_the_same_time() -> None:
+def test_tools_may_be_called_in_parallel() -> None:
     bodies: dict[str, dict[str, Any]] = {}
-    for made, sent in ALL:
+    for model, sent in ALL:
         with provider(sent) as server:
-            answered(made(server.url))
-        bodies[made.__name__] = server.asked[0]
+            reply_of(model(server.url))
+        bodies[model.__name__] = server.requests[0]
     for name in ("chat", "responses"):
         assert bodies[name].get("tool_choice", "auto") == "auto"
         assert bodies[name].get("parallel_tool_calls", True) is True
@@ -343,58 +315,32 @@ def test_tools_may_be_called_and_several_at_the_same_time() -> None:
     assert bodies["gemini"]["generationConfig"]["maxOutputTokens"] == 321
 
 
-@pytest.mark.parametrize(("made", "sent"), ALL)
-def test_a_step_without_tools_declares_none(made: Made, sent: Sent) -> None:
-    ask = ModelRequest(messages=(MEND,), system="You code.", purpose=STEP)
+@pytest.mark.parametrize(("model", "sent"), ALL)
+def test_a_step_without_tools_declares_none(model: Connect, sent: Sent) -> None:
     with provider(sent) as server:
-        answered(made(server.url), ask)
-    assert not server.asked[0].get("tools")
-    if made is anthropic:  # the session goes on, so what it says is cached all the same
-        assert "cache_control" in json.dumps(server.asked[0])
+        reply_of(model(server.url), replace(REQUEST, tools=()))
+    assert not server.requests[0].get("tools")
+    if model is anthropic:  # the session goes on, so it is cached all the same
+        assert "cache_control" in json.dumps(server.requests[0])
 
 
-@pytest.mark.parametrize(("made", "sent"), ALL)
-def test_the_user_has_the_last_word_of_a_request(made: Made, sent: Sent) -> None:
-    talk = (MEND, AssistantMessage(content=(Text(text="Half of it is mended."),)))
-    ask = ModelRequest(messages=talk, system="You code.", tools=TOOLS, purpose=STEP)
+@pytest.mark.parametrize(("model", "sent"), ALL)
+def test_a_request_ends_with_a_user_message(model: Connect, sent: Sent) -> None:
+    talk = (FIX, AssistantMessage(content=(Text(text="Half of it is fixed."),)))
     with provider(sent) as server:
-        answered(made(server.url), ask)
-    body = server.asked[0]
+        reply_of(model(server.url), replace(REQUEST, messages=talk))
+    body = server.requests[0]
     (messages,) = (body[name] for name in ("messages", "input", "contents") if name in body)
     assert messages[-1]["role"] == "user"
     assert "You code." in json.dumps(body)
-    assert "Half of it is mended." in json.dumps(body)
+    assert "Half of it is fixed." in json.dumps(body)
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
-
-LONG = "prompt is too long: 214676 tokens > 200000 maximum"
-
-
-def failure(status: int, kind: str, message: str, *headers: tuple[str, str]) -> Sent:
-    error = {"type": kind, "code": kind, "message": message}
-    return Sent(status, json.dumps({"type": "error", "error": error}), headers)
-
-
-@pytest.mark.parametrize("made", [anthropic, chat, responses, gemini])
-def test_what_is_refused_says_why_and_is_not_tried_again(made: Made) -> None:
-    slow = failure(429, "rate_limit_error", "slow down", ("retry-after", "7"))
-    cases = [
-        (failure(400, "context_length_exceeded", LONG), "overflow", None),
-        (slow, "throttled", 7.0),
-        (failure(401, "authentication_error", "bad key"), "unavailable", None),
-        (failure(500, "api_error", "oops"), "failed", None),
-    ]
-    for sent, cause, wait in cases:
-        with provider(sent) as server:
-            outcome = stepped(made(server.url))
-        assert isinstance(outcome, ModelFailure)
-        assert (outcome.cause, outcome.retry_after) == (cause, wait)
-        assert len(server.asked) == 1
+# --- failures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("made", "cut"),
+    ("model", "cut"),
     [
         (anthropic, anthropic_step(cut=2)),
         (chat, chat_step(cut=2)),
@@ -402,76 +348,64 @@ def test_what_is_refused_says_why_and_is_not_tried_again(made: Made) -> None:
         (gemini, gemini_step(cut=1)),
     ],
 )
-@pytest.mark.parametrize("politely", [True, False])
-def test_a_stream_that_breaks_off_is_no_answer_though_calls_were_told(
-    made: Made, cut: Sent, *, politely: bool
+@pytest.mark.parametrize("is_broken", [True, False], ids=["broken", "closed"])
+def test_a_stream_without_its_end_is_a_failure_even_after_calls(
+    model: Connect, cut: Sent, *, is_broken: bool
 ) -> None:
-    told: list[StreamDelta] = []
-    with provider(cut._replace(cut=not politely)) as server:
-        outcome = stepped(made(server.url), told=told)
+    deltas: list[StreamDelta] = []
+    with provider(cut._replace(cut=is_broken)) as server:
+        outcome = asyncio.run(model(server.url).step(REQUEST, deltas.append))
     assert isinstance(outcome, ModelFailure), outcome
     assert outcome.cause == "failed"
-    assert told
-
-
-def test_a_key_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    with pytest.raises(BadPolicy, match="set ANTHROPIC_API_KEY, or pass api_key=… in Python"):
-        model_named("anthropic:claude-sonnet-4-6")
+    assert deltas
+    assert len(server.requests) == 1
 
 
 # --- connections ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("made", "begun"),
+    ("model", "start"),
     [
         (anthropic, stream(anthropic_events(), named=True, cut=9).body),
         (chat, stream(chat_events(), cut=7).body),
     ],
 )
-@pytest.mark.parametrize("held", [True, False])
-def test_a_step_that_is_cancelled_in_the_middle_leaves_its_connection(
-    made: Made, begun: str, *, held: bool
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_cancelled_step_closes_its_connection(
+    model: Connect, start: str, *, is_open: bool
 ) -> None:
-    async def cancelled(model: Model, left: Callable[[], bool]) -> None:
-        heard = asyncio.Event()
-        stepping = asyncio.create_task(model.step(ASK, lambda _: heard.set()))
-        await asyncio.wait_for(heard.wait(), 20)
-        stepping.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stepping
-        assert await asyncio.to_thread(left)
+    async def run(connected: Model, left: Callable[[], bool]) -> None:
+        started = asyncio.Event()
+        async with keep_open(connected) if is_open else nullcontext():
+            step = asyncio.create_task(connected.step(REQUEST, lambda _: started.set()))
+            await asyncio.wait_for(started.wait(), 20)
+            step.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await step
+            assert await asyncio.to_thread(left)
 
-    async def run(url: str, left: Callable[[], bool]) -> None:
-        model = made(url)
-        async with keep_open(model) if held else nullcontext():
-            await cancelled(model, left)
-
-    with hanging(begun) as server:
-        asyncio.run(run(server.url, lambda: server.left.wait(20)))
+    with hanging(start) as server:
+        asyncio.run(run(model(server.url), lambda: server.left.wait(20)))
 
 
-@pytest.mark.parametrize(("made", "sent"), ALL)
-def test_a_model_that_is_kept_open_uses_one_connection_for_many_steps(
-    made: Made, sent: Sent
-) -> None:
-    async def run(url: str) -> None:
-        model = made(url)
-        async with keep_open(model):
+@pytest.mark.parametrize(("model", "sent"), ALL)
+def test_an_open_model_uses_one_connection_for_many_steps(model: Connect, sent: Sent) -> None:
+    async def run(connected: Model) -> None:
+        async with keep_open(connected):
             for _ in range(3):
-                assert isinstance(await model.step(ASK, lambda _: None), StepReply)
-        assert isinstance(await model.step(ASK, lambda _: None), StepReply)
+                assert isinstance(await connected.step(REQUEST, lambda _: None), StepReply)
+        assert isinstance(await connected.step(REQUEST, lambda _: None), StepReply)
 
-    with counting(sent) as (url, server):
-        asyncio.run(run(url))
-        assert server.connections == 2  # one of them for the step after it was left
+    with provider(sent) as server:
+        asyncio.run(run(model(server.url)))
+        assert server.connections == 2  # one of them for the last step
 
 
-def test_a_model_without_connections_is_kept_open_as_well() -> None:
+def test_a_model_without_connections_can_be_kept_open() -> None:
     async def run() -> StepReply | ModelFailure:
         model = ScriptedModel("Done.")
         async with keep_open(model):
-            return await model.step(ASK, lambda _: None)
+            return await model.step(REQUEST, lambda _: None)
 
     assert asyncio.run(run()) == StepReply(parts=(TextPart(text="Done."),))

@@ -38,7 +38,7 @@ class ChatServer:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
-        self.asked: list[Json] = []
+        self.requests: list[Json] = []
         self.lock = threading.Lock()
         self.url = ""
         self.ending = threading.Event()
@@ -48,8 +48,8 @@ class ChatServer:
         if not body.get("tools"):
             return 0, (TITLE,)
         with self.lock:
-            self.asked.append(body)
-            number = len(self.asked)
+            self.requests.append(body)
+            number = len(self.requests)
         return number, self.steps[min(number, len(self.steps)) - 1]
 
 

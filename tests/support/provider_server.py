@@ -1,23 +1,27 @@
-"""A real HTTP server that answers as providers do, for tests of what is sent and what is read.
+"""A real HTTP server that replies like providers, and the models that use it.
 
-Each answer is given once, in its order, the last one again and again. What was asked is kept.
+Each reply is sent once, in order, and the last one again and again. All requests are recorded.
 """
 
 import json
+import socket
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from foldmark.providers.models import model_named
+from foldmark.summary.protocol import Model
+
 Json = dict[str, Any]
 FIRST, REST = "The tests ", "pass."
 
 
 class Sent(NamedTuple):
-    """An answer of the server; one that is cut ends before what it promised.
+    """A reply of the server; if `cut`, it ends before its content length.
 
-    One with the status 0 is none at all: the connection is closed in its place.
+    With status 0, the connection is closed without a reply.
     """
 
     status: int
@@ -28,33 +32,34 @@ class Sent(NamedTuple):
 
 
 class Provider:
-    """The server: where it is, what it answers and what it was asked."""
+    """The server's address, its replies, and the requests and connections so far."""
 
-    def __init__(self, *answers: Sent) -> None:
-        self.answers = answers
-        self.asked: list[Json] = []
+    def __init__(self, *replies: Sent) -> None:
+        self.replies = replies
+        self.requests: list[Json] = []
+        self.connections = 0
         self.paths: list[str] = []
         self.lock = threading.Lock()
         self.url = ""
 
     def next(self, path: str, body: Json) -> Sent:
         with self.lock:
-            self.asked.append(body)
+            self.requests.append(body)
             self.paths.append(path)
-            return self.answers[min(len(self.asked), len(self.answers)) - 1]
+            return self.replies[min(len(self.requests), len(self.replies)) - 1]
 
 
 @contextmanager
-def provider(*answers: Sent) -> Generator[Provider]:
-    """A server with these answers."""
-    held = Provider(*answers)
+def provider(*replies: Sent) -> Generator[Provider]:
+    """A server with these replies."""
+    state = Provider(*replies)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # connections stay open, as providers keep them
 
         def do_POST(self) -> None:
             size = int(self.headers["content-length"])
-            sent = held.next(self.path, json.loads(self.rfile.read(size)))
+            sent = state.next(self.path, json.loads(self.rfile.read(size)))
             if not sent.status:
                 self.close_connection = True
                 return
@@ -71,19 +76,24 @@ def provider(*answers: Sent) -> Generator[Provider]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        def get_request(self) -> tuple[socket.socket, Any]:
+            state.connections += 1
+            return super().get_request()
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        held.url = f"http://127.0.0.1:{server.server_address[1]}"
+        state.url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
-            yield held
+            yield state
         finally:
             server.shutdown()
             thread.join()
 
 
 def stream(events: Iterator[Json], *, named: bool = False, end: str = "", cut: int = 0) -> Sent:
-    """Events as a provider streams them; where it is cut, so many of the last are missing."""
+    """Events as a provider streams them, without the last `cut` ones."""
     lines = [
         (f"event: {event['type']}\n" if named else "") + f"data: {json.dumps(event)}\n\n"
         for event in events
@@ -93,35 +103,30 @@ def stream(events: Iterator[Json], *, named: bool = False, end: str = "", cut: i
 
 
 def anthropic_events(*, stop: str = "end_turn") -> Iterator[Json]:
-    """A message of Anthropic's, 120 tokens of it cached."""
+    """An Anthropic message with 120 cached tokens."""
     usage = {"input_tokens": 12, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6"}
     started: Json = {"content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield {"type": "message_start", "message": {**message, **started}}
-    yield {"type": "content_block_start", "index": 0, "content_block": _text("")}
-    for words in (FIRST, REST):
-        delta = {"type": "text_delta", "text": words}
+    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    for text in (FIRST, REST):
+        delta = {"type": "text_delta", "text": text}
         yield {"type": "content_block_delta", "index": 0, "delta": delta}
     yield {"type": "content_block_stop", "index": 0}
-    ended = {"stop_reason": stop, "stop_sequence": None}
-    yield {"type": "message_delta", "delta": ended, "usage": {**usage, "output_tokens": 7}}
+    end = {"stop_reason": stop, "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": {**usage, "output_tokens": 7}}
     yield {"type": "message_stop"}
 
 
-def _text(words: str) -> Json:
-    return {"type": "text", "text": words}
-
-
 def anthropic_stream(*, stop: str = "end_turn", cut: int = 0) -> Sent:
-    """The same as it is streamed."""
     return stream(anthropic_events(stop=stop), named=True, cut=cut)
 
 
 def chat_events(*, calls: bool = False, finish: str | None = "stop") -> Iterator[Json]:
-    """A chat completion of OpenAI's, 100 of its tokens cached."""
+    """An OpenAI chat completion with 100 cached tokens."""
     head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
-    for words in (FIRST, REST):
-        delta: Json = {"role": "assistant", "content": words}
+    for text in (FIRST, REST):
+        delta: Json = {"role": "assistant", "content": text}
         yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     if calls:
         function = {"name": "bash", "arguments": "{}"}
@@ -139,15 +144,14 @@ def chat_events(*, calls: bool = False, finish: str | None = "stop") -> Iterator
 
 
 def chat_stream(*, calls: bool = False, finish: str | None = "stop", cut: int = 0) -> Sent:
-    """The same as it is streamed."""
     return stream(chat_events(calls=calls, finish=finish), end="data: [DONE]\n\n", cut=cut)
 
 
 def gemini_events() -> Iterator[Json]:
-    """An answer of Gemini's, 100 of its tokens cached."""
+    """A Gemini reply with 100 cached tokens."""
     usage = {"promptTokenCount": 132, "candidatesTokenCount": 4, "thoughtsTokenCount": 3}
-    for words, more in ((FIRST, {}), (REST, {"finishReason": "STOP"})):
-        content = {"role": "model", "parts": [{"text": words}]}
+    for text, more in ((FIRST, {}), (REST, {"finishReason": "STOP"})):
+        content = {"role": "model", "parts": [{"text": text}]}
         yield {
             "candidates": [{"content": content, "index": 0, **more}],
             "usageMetadata": {**usage, "totalTokenCount": 139, "cachedContentTokenCount": 100},
@@ -156,5 +160,23 @@ def gemini_events() -> Iterator[Json]:
 
 
 def gemini_stream(*, cut: int = 0) -> Sent:
-    """The same as it is streamed."""
     return stream(gemini_events(), cut=cut)
+
+
+# --- models that use the server --------------------------------------------------------------
+
+
+def anthropic(url: str) -> Model:
+    return model_named("anthropic:claude-sonnet-4-6", base_url=url, api_key="k")
+
+
+def chat(url: str) -> Model:
+    return model_named("openai:gpt-4o", base_url=f"{url}/v1", api_key="k")
+
+
+def responses(url: str) -> Model:
+    return model_named("openai-responses:gpt-5", base_url=f"{url}/v1", api_key="k")
+
+
+def gemini(url: str) -> Model:
+    return model_named("google-gla:gemini-2.5-flash", base_url=url, api_key="k")

@@ -1,11 +1,10 @@
-"""Steps of four providers as they are streamed: thoughts, words, two calls at the same time."""
+"""Streamed steps of four providers: reasoning, text and two parallel calls."""
 
 import json
 import socket
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from foldmark.log.log import Log
@@ -13,12 +12,12 @@ from foldmark.log.view import Viewer
 from foldmark.model.messages import AssistantInfo, Completed, Message, TextPart, ToolPart, UserInfo
 from foldmark.model.prompt_messages import PromptMessage
 from foldmark.policy import FOLDMARK
-from foldmark.summary.protocol import Stepped
+from foldmark.summary.protocol import StepReply
 from foldmark.tokens.counters import counter
 from tests.support.provider_server import Sent, stream
 
 Json = dict[str, Any]
-READ, LIST = '{"path": "mill.py"}', '{"path":"wheels"}'
+READ, LIST = '{"path": "parser.py"}', '{"path":"tests"}'
 SIGNED = "c2lnbmVk"  # Gemini's signatures are base64
 
 
@@ -46,13 +45,13 @@ def anthropic_events(arguments: str = READ) -> Iterator[Json]:
     yield from _block(
         0,
         {"type": "thinking", "thinking": "", "signature": ""},
-        {"type": "thinking_delta", "thinking": "The mill "},
+        {"type": "thinking_delta", "thinking": "The parser "},
         {"type": "thinking_delta", "thinking": "first."},
         {"type": "signature_delta", "signature": "sig-1"},
     )
     yield from _block(1, {"type": "redacted_thinking", "data": "hidden-1"})
-    words = [{"type": "text_delta", "text": text} for text in ("I look ", "at both.")]
-    yield from _block(2, {"type": "text", "text": ""}, *words)
+    texts = [{"type": "text_delta", "text": text} for text in ("I look ", "at both.")]
+    yield from _block(2, {"type": "text", "text": ""}, *texts)
     yield from _use(3, "read", arguments[:6], arguments[6:])
     yield from _use(4, "ls", LIST)
     ended = {"stop_reason": "tool_use", "stop_sequence": None}
@@ -72,7 +71,7 @@ def _chunk(delta: Json, finish: str | None = None) -> Json:
     return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-def _called(index: int, name: str | None, arguments: str, call_id: str | None) -> Json:
+def _call(index: int, name: str | None, arguments: str, call_id: str | None) -> Json:
     function: Json = {"arguments": arguments, **({"name": name} if name else {})}
     call: Json = {"index": index, "type": "function", "function": function}
     if call_id is not None:
@@ -83,14 +82,14 @@ def _called(index: int, name: str | None, arguments: str, call_id: str | None) -
 
 
 def chat_events(arguments: str = READ, ids: tuple[str, str] = ("c_a", "c_b")) -> Iterator[Json]:
-    for thought in ("The mill ", "first."):
+    for thought in ("The parser ", "first."):
         yield _chunk({"role": "assistant", "reasoning_content": thought})
-    for words in ("I look ", "at both."):
-        yield _chunk({"content": words})
-    yield _called(0, "read", arguments[:6], ids[0])
-    yield _called(1, "ls", "", ids[1])
-    yield _called(0, None, arguments[6:], None)
-    yield _called(1, None, LIST, None)
+    for text in ("I look ", "at both."):
+        yield _chunk({"content": text})
+    yield _call(0, "read", arguments[:6], ids[0])
+    yield _call(1, "ls", "", ids[1])
+    yield _call(0, None, arguments[6:], None)
+    yield _call(1, None, LIST, None)
     yield _chunk({}, "tool_calls")
     usage: Json = {"prompt_tokens": 132, "completion_tokens": 7, "total_tokens": 139}
     usage["prompt_tokens_details"] = {"cached_tokens": 100}
@@ -110,18 +109,18 @@ def _response(status: str, usage: Json | None = None) -> Json:
     return {**fixed, "status": status, "output": [], "usage": usage, "parallel_tool_calls": True}
 
 
-def _item(kind: str, place: int, item: Json) -> Json:
-    return {"type": f"response.output_item.{kind}", "output_index": place, "item": item}
+def _item(kind: str, index: int, item: Json) -> Json:
+    return {"type": f"response.output_item.{kind}", "output_index": index, "item": item}
 
 
 def _thinking() -> Iterator[Json]:
     item: Json = {"id": "rs_1", "type": "reasoning", "summary": []}
     yield _item("added", 0, item)
     at = {"item_id": "rs_1", "output_index": 0}
-    texts = ("The mill first.", "Then the wheels.")
-    for place, text in enumerate(texts):
+    texts = ("The parser first.", "Then the tests.")
+    for index, text in enumerate(texts):
         part = {"type": "summary_text", "text": ""}
-        here = {**at, "summary_index": place}
+        here = {**at, "summary_index": index}
         yield {"type": "response.reasoning_summary_part.added", **here, "part": part}
         for piece in (text[:9], text[9:]):
             yield {"type": "response.reasoning_summary_text.delta", **here, "delta": piece}
@@ -130,7 +129,7 @@ def _thinking() -> Iterator[Json]:
     yield _item("done", 0, {**item, "summary": summary, "encrypted_content": "enc-1"})
 
 
-def _words() -> Iterator[Json]:
+def _message() -> Iterator[Json]:
     item: Json = {"id": "msg_1", "type": "message", "role": "assistant", "phase": "commentary"}
     yield _item("added", 1, {**item, "status": "in_progress", "content": []})
     here = {"item_id": "msg_1", "output_index": 1, "content_index": 0}
@@ -143,21 +142,21 @@ def _words() -> Iterator[Json]:
     yield _item("done", 1, {**item, "status": "completed", "content": [whole]})
 
 
-def _function(place: int, name: str, arguments: str) -> Iterator[Json]:
-    item: Json = {"id": f"fc_{place}", "type": "function_call", "call_id": f"call_{place}"}
+def _function(index: int, name: str, arguments: str) -> Iterator[Json]:
+    item: Json = {"id": f"fc_{index}", "type": "function_call", "call_id": f"call_{index}"}
     item |= {"name": name, "arguments": "", "status": "in_progress"}
-    yield _item("added", place, item)
-    here = {"item_id": f"fc_{place}", "output_index": place}
+    yield _item("added", index, item)
+    here = {"item_id": f"fc_{index}", "output_index": index}
     yield {"type": "response.function_call_arguments.delta", **here, "delta": arguments}
     yield {"type": "response.function_call_arguments.done", **here, "arguments": arguments}
-    yield _item("done", place, {**item, "arguments": arguments, "status": "completed"})
+    yield _item("done", index, {**item, "arguments": arguments, "status": "completed"})
 
 
 def responses_events(arguments: str = READ) -> Iterator[Json]:
     events = [
         {"type": "response.created", "response": _response("in_progress")},
         *_thinking(),
-        *_words(),
+        *_message(),
         *_function(2, "read", arguments),
         *_function(3, "ls", LIST),
     ]
@@ -180,7 +179,7 @@ def gemini_events() -> Iterator[Json]:
     usage = {"promptTokenCount": 132, "candidatesTokenCount": 4, "thoughtsTokenCount": 3}
     read = {"name": "read", "args": json.loads(READ)}
     parts: list[list[Json]] = [
-        [{"text": "The mill ", "thought": True}],
+        [{"text": "The parser ", "thought": True}],
         [{"text": "first.", "thought": True}],
         [{"text": "I look "}],
         [{"text": "at both."}],
@@ -189,10 +188,10 @@ def gemini_events() -> Iterator[Json]:
             {"functionCall": {"name": "ls", "args": json.loads(LIST)}},
         ],
     ]
-    for place, held in enumerate(parts):
-        more = {"finishReason": "STOP"} if place + 1 == len(parts) else {}
+    for number, content in enumerate(parts, 1):
+        more = {"finishReason": "STOP"} if number == len(parts) else {}
         yield {
-            "candidates": [{"content": {"role": "model", "parts": held}, "index": 0, **more}],
+            "candidates": [{"content": {"role": "model", "parts": content}, "index": 0, **more}],
             "usageMetadata": {**usage, "totalTokenCount": 139, "cachedContentTokenCount": 100},
             "modelVersion": "gemini-2.5-flash",
         }
@@ -202,70 +201,27 @@ def gemini_step(cut: int = 0) -> Sent:
     return stream(gemini_events(), cut=cut)
 
 
-# --- what is shown after a step -------------------------------------------------------------------
+# --- the view after a step ------------------------------------------------------------------------
 
 
-def shown_after(step: Stepped) -> tuple[PromptMessage, ...]:
-    """The view of a session in which this step was answered and its calls have ended."""
-    user = Message(info=UserInfo(id="msg_a"), parts=(TextPart(text="Mend it"),))
-    parts = tuple(_ended(part) if isinstance(part, ToolPart) else part for part in step.parts)
+def view_after(step: StepReply) -> tuple[PromptMessage, ...]:
+    """The view of a session with this step, after its calls have ended."""
+    user = Message(info=UserInfo(id="msg_a"), parts=(TextPart(text="Fix it"),))
+    parts = tuple(_with_result(part) if isinstance(part, ToolPart) else part for part in step.parts)
     answer = Message(info=AssistantInfo(id="msg_b"), parts=parts)
     return Viewer(Log(counter("classes"), (user, answer)), FOLDMARK).view().messages
 
 
-def _ended(part: ToolPart) -> ToolPart:
+def _with_result(part: ToolPart) -> ToolPart:
     state = Completed(input=part.state.input, output=f"of {part.tool}")
     return ToolPart(tool=part.tool, call_id=part.call_id, state=state, metadata=part.metadata)
 
 
-# --- a server that counts its callers -------------------------------------------------------------
-
-
-class Counting(ThreadingHTTPServer):
-    """A server that keeps connections open, and counts them."""
-
-    daemon_threads = True
-    connections = 0
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        self.connections += 1
-        return super().get_request()
-
-
-@contextmanager
-def counting(sent: Sent) -> Generator[tuple[str, Counting]]:
-    """The address of a server with this one answer."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            data = sent.body.encode()
-            self.send_response(sent.status)
-            self.send_header("content-type", sent.kind)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with Counting(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-# --- a server that stops talking ------------------------------------------------------------------
+# --- a server that goes silent --------------------------------------------------------------------
 
 
 class Hanging:
-    """A server that begins to answer and goes silent, and knows when its caller has gone."""
+    """A server that starts a reply and goes silent; `left` is set when its client disconnects."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -274,19 +230,19 @@ class Hanging:
 
 @contextmanager
 def hanging(body: str) -> Generator[Hanging]:
-    """A server that sends this much of a stream, and no more."""
+    """A server that sends only this much of a stream."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(20)
-        held = Hanging(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        thread = threading.Thread(target=_hang, args=(listening, body, held))
+        state = Hanging(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        thread = threading.Thread(target=_hang, args=(listening, body, state))
         thread.start()
         try:
-            yield held
+            yield state
         finally:
             thread.join()
 
 
-def _hang(listening: socket.socket, body: str, held: Hanging) -> None:
+def _hang(listening: socket.socket, body: str, state: Hanging) -> None:
     caller, _ = listening.accept()
     with caller:
         caller.settimeout(20)
@@ -297,4 +253,4 @@ def _hang(listening: socket.socket, body: str, held: Hanging) -> None:
         caller.sendall((head + body).encode())
         while caller.recv(1 << 20):
             pass
-        held.left.set()
+        state.left.set()
