@@ -50,8 +50,8 @@ def views(history: Growth) -> list[int]:
 
 def compaction(*later: Message, summary: TextPart = DONE, **fields: Any) -> RecordedCompaction:
     """The compaction of the sample session, with messages after it."""
-    (found,) = session_growth(*session(), *pivot("k", summary, **fields), *later).compactions
-    return found
+    (entry,) = session_growth(*session(), *pivot("k", summary, **fields), *later).compactions
+    return entry
 
 
 # --- points --------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def test_invalid_marks_and_sessions_without_times_are_harmless():
 def test_a_compaction_reports_what_it_hid_and_the_size_of_the_view():
     messages = (*session(), *pivot("k", DONE, tail="m3"), answer("m5", TextPart(text="Good")))
     history = session_growth(*messages)
-    (found,) = history.compactions
-    assert (found.message, found.tail, found.summary) == (4, 3, counter("classes")(DONE.text))
-    assert (found.before, found.after) == (views(history)[3], views(history)[4])
-    assert (found.hidden.messages, found.hidden.outputs) == (2, 1)
-    assert found.hidden.tokens == views(history)[1]
+    (entry,) = history.compactions
+    assert (entry.message, entry.tail, entry.summary) == (4, 3, counter("classes")(DONE.text))
+    assert (entry.before, entry.after) == (views(history)[3], views(history)[4])
+    assert (entry.hidden.messages, entry.hidden.outputs) == (2, 1)
+    assert entry.hidden.tokens == views(history)[1]
 
 
 NAMED = TextPart(text="Fixed login.py, as asked: Fix the login, please")
@@ -206,17 +206,17 @@ def test_points_and_compactions_have_the_measured_input_of_replies():
         *pivot("k", DONE, tokens=Tokens(input=5)),
         *(user_text("m5", "Test it"), answer("m6", DONE, measured=2_000), answer("m7", DONE)),
     )
-    (found,) = history.compactions
+    (entry,) = history.compactions
     assert [point.measured for point in history.points if point.measured] == [9_000, 2_000]
-    assert (found.measured_before, found.measured_after) == (9_000, 2_000)
+    assert (entry.measured_before, entry.measured_after) == (9_000, 2_000)
     assert history.unseen == 9_000 - history.points[0].view
 
 
 def test_a_compaction_has_its_recorded_cost():
     tokens = Tokens(input=3, output=1_206, cache=Cache(write=12_072))
     wire = {"claude-code": {"preTokens": 167_081, "trigger": "auto", "more": {"a": 1, "b": [2]}}}
-    found = compaction(wire=wire, tokens=tokens, cost=0.5)
-    assert (found.input, found.output, found.cost) == (12_075, 1_206, 0.5)
-    assert found.told == {"preTokens": 167_081, "trigger": "auto", "more.a": 1}
-    found = compaction()
-    assert (found.input, found.output, found.cost, found.told) == (None, None, None, {})
+    entry = compaction(wire=wire, tokens=tokens, cost=0.5)
+    assert (entry.input, entry.output, entry.cost) == (12_075, 1_206, 0.5)
+    assert entry.told == {"preTokens": 167_081, "trigger": "auto", "more.a": 1}
+    entry = compaction()
+    assert (entry.input, entry.output, entry.cost, entry.told) == (None, None, None, {})

@@ -51,17 +51,17 @@ def figures(*messages: Message, pruned: tuple[int, ...] = (), number: int = 1) -
 
 
 def test_messages_calls_results_and_facts_are_reported():
-    found = figures(*session())
-    assert (found.messages, found.requests) == (3, 1)
-    assert (found.tool_calls, found.tool_results) == (3, 2)
-    assert (found.format, found.title, found.directory) == ("opencode", "Login", "/app")
-    assert (found.models, found.seconds) == (("acme:large",), 60)
+    report = figures(*session())
+    assert (report.messages, report.requests) == (3, 1)
+    assert (report.tool_calls, report.tool_results) == (3, 2)
+    assert (report.format, report.title, report.directory) == ("opencode", "Login", "/app")
+    assert (report.models, report.seconds) == (("acme:large",), 60)
 
 
 def test_an_empty_session_has_figures_too():
-    found = figures()
-    assert (found.messages, found.tokens.total, found.view.tokens) == (0, 0, 0)
-    assert (found.seconds, found.largest) == (None, ())
+    report = figures()
+    assert (report.messages, report.tokens.total, report.view.tokens) == (0, 0, 0)
+    assert (report.seconds, report.largest) == (None, ())
 
 
 def test_tokens_are_reported_by_kind_and_by_tool():
@@ -102,20 +102,20 @@ def test_no_more_than_ten_parts_are_listed():
 
 def test_a_pivot_is_reported_and_the_parts_it_folded_are_marked():
     summary = TextPart(text="The login was fixed.")
-    found = figures(*session(), *pivot("k1", summary, tail="m3"))
-    assert found.pivots == 1
-    (compaction,) = found.compactions
+    report = figures(*session(), *pivot("k1", summary, tail="m3"))
+    assert report.pivots == 1
+    (compaction,) = report.compactions
     assert (compaction.message, compaction.tail) == (4, 3)
     assert compaction.summary == count(summary.text)
-    assert found.largest[0].state == "folded"
-    assert found.models == ("acme:large",)
+    assert report.largest[0].state == "folded"
+    assert report.models == ("acme:large",)
 
 
 def test_files_are_a_kind_of_their_own():
     document = FilePart(mime="application/pdf", url="file:///plan.pdf", filename="plan.pdf")
-    found = figures(user("m1", TextPart(text="See this"), document))
-    assert found.tokens.by_kind.file > 0
-    assert found.largest[0].target == "plan.pdf"
+    report = figures(user("m1", TextPart(text="See this"), document))
+    assert report.tokens.by_kind.file > 0
+    assert report.largest[0].target == "plan.pdf"
 
 
 def test_the_newest_model_is_the_last_that_a_message_names():
@@ -157,10 +157,10 @@ def test_a_patch_of_two_files_counts_for_each_with_its_share():
 def test_the_system_prompt_and_the_tools_are_not_part_of_the_total():
     origin = Origin(format="codex", system="You fix bugs. " * 20, tools=[{"name": "run"}])
     viewer = Viewer(logged(*session()), FOLDMARK)
-    found = inspection(viewer, SessionInfo(id="s", origin=origin))
-    assert found.format == "codex"
-    assert found.tokens.fixed.system > found.tokens.fixed.tools > 0
-    assert found.tokens.total == inspection(viewer).tokens.total
+    report = inspection(viewer, SessionInfo(id="s", origin=origin))
+    assert report.format == "codex"
+    assert report.tokens.fixed.system > report.tokens.fixed.tools > 0
+    assert report.tokens.total == inspection(viewer).tokens.total
 
 
 # --- several sessions ----------------------------------------------------------------------
@@ -190,16 +190,16 @@ def test_the_same_output_in_two_sessions_is_not_a_repeat():
 
 @given(sessions())
 def test_kinds_sum_to_the_total_and_no_waste_exceeds_it(messages: list[Message]):
-    found = figures(*messages)
-    kinds = found.tokens.by_kind
+    report = figures(*messages)
+    kinds = report.tokens.by_kind
     tools = kinds.tool_input + kinds.tool_output
-    assert found.tokens.total == sum(msgspec.structs.asdict(kinds).values())
-    assert sum(found.tokens.by_tool.values()) == tools
-    assert sum(file.tokens for file in found.tokens.by_file) <= tools
-    assert found.duplicated.tokens <= kinds.tool_output
-    assert found.superseded.tokens <= kinds.tool_output
-    assert len(found.compactions) == found.pivots
-    assert sum(prune.outputs for prune in found.prunes) == found.pruned
+    assert report.tokens.total == sum(msgspec.structs.asdict(kinds).values())
+    assert sum(report.tokens.by_tool.values()) == tools
+    assert sum(file.tokens for file in report.tokens.by_file) <= tools
+    assert report.duplicated.tokens <= kinds.tool_output
+    assert report.superseded.tokens <= kinds.tool_output
+    assert len(report.compactions) == report.pivots
+    assert sum(prune.outputs for prune in report.prunes) == report.pruned
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -213,10 +213,10 @@ def test_real_exports_have_the_counts_of_their_json(corpus: Path, name: str):
         states = [part["state"] for part in parts if part["type"] == "tool"]
         transcript = read_transcript(path)
         log = Log(counter(policy.estimate), transcript.messages)
-        found = inspection(Viewer(log, policy), transcript.info)
-        assert found.messages == len(plain["messages"])
-        assert found.tool_calls == len(states)
-        assert found.tool_results == sum(s["status"] in {"completed", "error"} for s in states)
-        assert found.pruned == sum("compacted" in s.get("time", {}) for s in states)
-        assert found.tokens.total == sum(msgspec.structs.asdict(found.tokens.by_kind).values())
-        assert found.view.tokens <= found.tokens.total
+        report = inspection(Viewer(log, policy), transcript.info)
+        assert report.messages == len(plain["messages"])
+        assert report.tool_calls == len(states)
+        assert report.tool_results == sum(s["status"] in {"completed", "error"} for s in states)
+        assert report.pruned == sum("compacted" in s.get("time", {}) for s in states)
+        assert report.tokens.total == sum(msgspec.structs.asdict(report.tokens.by_kind).values())
+        assert report.view.tokens <= report.tokens.total

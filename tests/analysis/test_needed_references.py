@@ -58,5 +58,5 @@ def test_a_reference_is_explained_by_a_line_with_its_words(
     view: str, named: int, explained: int
 ) -> None:
     needed = needs("the old cache lives in old_cache", [step(path="old_cache")])
-    found = retention(needed, view)
-    assert (found.needed, found.named, found.explained) == (1, named, explained)
+    result = retention(needed, view)
+    assert (result.needed, result.named, result.explained) == (1, named, explained)

@@ -43,9 +43,9 @@ def replay(
 
 
 def test_a_session_that_fits_is_left_alone():
-    found = replay(*work(4))
-    assert (found.deeds, found.first_prune, found.first_compaction) == ((), None, None)
-    assert 0 < found.peak < found.usable
+    result = replay(*work(4))
+    assert (result.deeds, result.first_prune, result.first_compaction) == ((), None, None)
+    assert 0 < result.peak < result.usable
 
 
 def test_the_first_prune_comes_before_the_first_overflow():
@@ -63,22 +63,22 @@ def test_the_session_is_compacted_if_pruning_is_not_enough():
     replies = [answer(f"m{n}", *work(1)[1].parts) for n in range(60)]
     requests = [user_text(f"u{n}", f"word {n} " * 300) for n in range(60)]
     pairs = zip(requests, replies, strict=True)
-    found = replay(*(message for pair in pairs for message in pair))
-    assert found.compactions > 0
-    first = found.first_compaction
+    result = replay(*(message for pair in pairs for message in pair))
+    assert result.compactions > 0
+    first = result.first_compaction
     assert first is not None
     assert first.messages > 0
     assert first.after < first.before
-    assert found.peak <= found.usable
+    assert result.peak <= result.usable
 
 
 @pytest.mark.parametrize("window", [16_000, 60_000, 200_000])
 def test_no_request_is_larger_than_the_usable_window(window: int):
     transcript = generate(5, messages=400, output_chars=2_500, model="acme:large", window=window)
-    found = replay(*transcript.messages, limit=Limit(context=window, output=8_000))
-    assert found.stuck is None
-    assert found.peak <= found.usable
-    assert found.prunes + found.compactions > 0
+    result = replay(*transcript.messages, limit=Limit(context=window, output=8_000))
+    assert result.stuck is None
+    assert result.peak <= result.usable
+    assert result.prunes + result.compactions > 0
 
 
 def test_recorded_pivots_and_marks_make_no_difference():
@@ -109,9 +109,9 @@ def test_nothing_is_done_without_auto_or_without_a_limit():
 
 
 def test_a_window_that_is_too_small_is_reported_and_not_tried_again():
-    found = replay(*work(40), limit=Limit(context=2_000), fixed=3_000)
-    assert found.stuck == 2
-    assert found.compactions == 0
+    result = replay(*work(40), limit=Limit(context=2_000), fixed=3_000)
+    assert result.stuck == 2
+    assert result.compactions == 0
 
 
 def test_a_replay_changes_nothing():
@@ -123,8 +123,8 @@ def test_a_replay_changes_nothing():
 
 def test_only_the_first_of_very_many_steps_are_listed_but_all_are_counted():
     limit = Limit(context=2_000, output=900)
-    found = replay(*work(600, 20), policy=PRESETS["opencode"], limit=limit)
-    assert found.compactions > MAX_STEPS == len(found.deeds)
+    result = replay(*work(600, 20), policy=PRESETS["opencode"], limit=limit)
+    assert result.compactions > MAX_STEPS == len(result.deeds)
 
 
 @given(sessions(), st.sampled_from(sorted(PRESETS)), st.sampled_from((0, 200, 3_000, 50_000)))
@@ -133,17 +133,17 @@ def test_any_session_can_be_replayed_under_any_policy(
 ):
     policy = PRESETS[name]
     log = Log(counter(policy.estimate), messages)
-    found = policy_replay(log, policy, Limit(context=window))
-    assert all(1 <= step.message <= len(messages) for step in found.deeds)
-    assert found.prunes + found.compactions == len(found.deeds)
+    result = policy_replay(log, policy, Limit(context=window))
+    assert all(1 <= step.message <= len(messages) for step in result.deeds)
+    assert result.prunes + result.compactions == len(result.deeds)
 
 
 def test_real_sessions_fit_their_windows(corpus: Path):
     for path in sorted((corpus / "claude-code").glob("*.jsonl")):
         limit = Limit(context=100_000, output=16_000)
-        found = replay(*read_transcript(path).messages, limit=limit)
-        assert found.stuck is None
-        assert found.peak <= found.usable
+        result = replay(*read_transcript(path).messages, limit=limit)
+        assert result.stuck is None
+        assert result.peak <= result.usable
 
 
 def test_a_long_output_of_a_command_is_pruned_like_any_other():

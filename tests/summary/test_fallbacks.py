@@ -424,11 +424,11 @@ def test_every_preset_asks_with_its_own_prompt_and_gets_a_summary(name: str) -> 
 
 
 def test_the_previous_summary_is_part_of_the_record() -> None:
-    made = MessageIds(session="s", message="marker", part="p", at=1)
+    ids = MessageIds(session="s", message="marker", part="p", at=1)
     previous = "The tests were green."
     pivot = (
-        marker_message(made, auto=True),
-        summary_message(replace(made, message="summary"), previous, marker="marker"),
+        marker_message(ids, auto=True),
+        summary_message(replace(ids, message="summary"), previous, marker="marker"),
     )
     text = first_text(Trial([*chat_session(2), *pivot, *work_session(10)[1:]]))
     assert text.count(previous) == 1

@@ -77,7 +77,7 @@ class Case(NamedTuple):
 @st.composite
 def grown_sessions(draw: st.DrawFn) -> list[Message]:
     """A session of any kind with many steps of work somewhere in it."""
-    messages = draw(sessions(most=12))
+    messages = draw(sessions(max_size=12))
     index = draw(st.integers(0, len(messages)))
     steps, lines = draw(st.integers(3, 25)), draw(st.sampled_from((10, 40, 150)))
     return [*messages[:index], *work_session(steps, lines)[1:], *messages[index:]]

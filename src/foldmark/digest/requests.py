@@ -29,7 +29,7 @@ def user_requests(
         if request.index in inside:
             requests[request.ordinal] = OldRequest(
                 ordinal=request.ordinal,
-                answered=log.requests.answered(request, len(log)),
+                answered=log.requests.is_answered(request, len(log)),
                 text=clean(mask(request.text)).strip(),
             )
     newest = max(newest, *requests, -1)
@@ -59,7 +59,7 @@ def _updated(log: Log, old: OldRequest) -> OldRequest:
     if old.answered:
         return old
     current = next((each for each in log.requests.all if each.ordinal == old.ordinal), None)
-    if current is None or not log.requests.answered(current, len(log)):
+    if current is None or not log.requests.is_answered(current, len(log)):
         return old
     return OldRequest(ordinal=old.ordinal, answered=True, text=old.text)
 

@@ -103,7 +103,7 @@ def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[S
         fold=situation.fold,
         how=how,
         usage=chain.usage,
-        words=situation.user_text_budget,
+        words=situation.user_text,
         model="" if reply is None else limits.name,
     )
 
