@@ -31,15 +31,15 @@ ENOUGH, SMALL = 24_000, 8_000  # where pruning is enough for so many calls, and 
 
 
 @pytest.fixture
-def transcript_file(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     return write_transcript(tmp_path, sample_transcript(calls=CALLS))
 
 
-def talk(folder: Path, *asked: str) -> Path:
+def talk(folder: Path, *request: str) -> Path:
     """A list of messages that names no model."""
     path = folder / "chat.json"
-    said = [{"role": "user", "content": text} for text in asked]
-    path.write_text(json.dumps([{"role": "system", "content": "Be brief."}, *said]))
+    message = [{"role": "user", "content": text} for text in request]
+    path.write_text(json.dumps([{"role": "system", "content": "Be brief."}, *message]))
     return path
 
 
@@ -47,120 +47,116 @@ def compacted(*arguments: object) -> dict[str, Any]:
     return json_of("compact", *arguments)
 
 
-def assert_consistent(found: dict[str, Any]) -> None:
+def assert_consistent(report: dict[str, Any]) -> None:
     """What is told of one compaction agrees with itself."""
-    assert set(found) >= KEYS
-    assert found["after"]["tokens"] + found["fixed"] <= found["usable"]
-    assert found["target"] is None or found["after"]["tokens"] <= found["target"]
-    shares, gone = found["tokens"]["after"], found["tokens"]["before"]
-    assert sum(shares.values()) == found["after"]["tokens"]
+    assert set(report) >= KEYS
+    assert report["after"]["tokens"] + report["fixed"] <= report["usable"]
+    assert report["target"] is None or report["after"]["tokens"] <= report["target"]
+    shares, gone = report["tokens"]["after"], report["tokens"]["before"]
+    assert sum(shares.values()) == report["after"]["tokens"]
     assert min(*shares.values(), *gone.values()) >= 0
-    assert (found["summary"] is None) == (found["how"] is None) == (not found["folded"])
-    assert found["messages"]
+    assert (report["summary"] is None) == (report["how"] is None) == (not report["folded"])
+    assert report["messages"]
 
 
 # --- what is made --------------------------------------------------------------------------
 
 
-def test_what_fits_already_is_left_as_it_is(transcript_file: Path):
-    found = compacted(transcript_file, "--window", 900_000)
-    assert_consistent(found)
-    assert (found["before"], found["summary"]) == (found["after"], None)
-    assert (found["pruned"], found["folded"], found["calls"]) == ([], [], 0)
-    whole = json.loads(output_of("convert", transcript_file, "--to", found["wire"], "--view"))
-    assert found["messages"] == whole
-    assert "It fits already" in output_of("compact", transcript_file, "--window", 900_000)
+def test_what_fits_already_is_left_as_it_is(file: Path):
+    report = compacted(file, "--window", 900_000)
+    assert_consistent(report)
+    assert (report["before"], report["summary"]) == (report["after"], None)
+    assert (report["pruned"], report["folded"], report["calls"]) == ([], [], 0)
+    whole = json.loads(output_of("convert", file, "--to", report["wire"], "--view"))
+    assert report["messages"] == whole
+    assert "It fits already" in output_of("compact", file, "--window", 900_000)
 
 
-def test_pruning_comes_first_and_needs_no_summary(transcript_file: Path):
-    found = compacted(transcript_file, "--window", ENOUGH)
-    assert_consistent(found)
-    assert (found["summary"], found["folded"]) == (None, [])
-    handles = {held["handle"] for held in found["pruned"]}
-    text = json.dumps(found["messages"])
+def test_pruning_comes_first_and_needs_no_summary(file: Path):
+    report = compacted(file, "--window", ENOUGH)
+    assert_consistent(report)
+    assert (report["summary"], report["folded"]) == (None, [])
+    handles = {item["handle"] for item in report["pruned"]}
+    text = json.dumps(report["messages"])
     assert handles
     assert all(f"recall {handle}]" in text for handle in handles)
-    assert found["tokens"]["after"]["placeholders"] > 0
-    assert "Pruned: " in output_of("compact", transcript_file, "--window", ENOUGH)
+    assert report["tokens"]["after"]["placeholders"] > 0
+    assert "Pruned: " in output_of("compact", file, "--window", ENOUGH)
 
 
 def test_where_pruning_is_not_enough_the_older_part_is_folded_behind_a_digest(
-    transcript_file: Path,
+    file: Path,
 ):
-    found = compacted(transcript_file, "--window", SMALL)
-    assert_consistent(found)
-    assert (found["how"], found["calls"], found["cost"]) == ("digest", 0, 0)
-    assert found["summary"] in json.dumps(found["messages"], ensure_ascii=False).replace(
+    report = compacted(file, "--window", SMALL)
+    assert_consistent(report)
+    assert (report["how"], report["calls"], report["cost"]) == ("digest", 0, 0)
+    assert report["summary"] in json.dumps(report["messages"], ensure_ascii=False).replace(
         "\\n", "\n"
     )
     ids = [message.id for message in sample_transcript(calls=CALLS).messages]
-    folded = [held["message"] for held in found["folded"]]
+    folded = [item["message"] for item in report["folded"]]
     assert folded == ids[: len(folded)]
-    assert found["tail_start"] in (None, ids[len(folded)])
-    output = output_of("compact", transcript_file, "--window", SMALL)
+    assert report["tail_start"] in (None, ids[len(folded)])
+    output = output_of("compact", file, "--window", SMALL)
     for text in ("Summarized: ", "no model was called", "The summary starts with", "--output FILE"):
         assert text in output
 
 
-def test_a_target_is_held_also_where_the_window_is_large(transcript_file: Path):
+def test_a_target_is_held_also_where_the_window_is_large(file: Path):
     for target in (3_000, 1_000):
-        found = compacted(transcript_file, "--target", target)
-        assert_consistent(found)
-        assert found["how"] == "digest"
+        report = compacted(file, "--target", target)
+        assert_consistent(report)
+        assert report["how"] == "digest"
 
 
 def test_the_words_of_the_user_are_in_what_is_made(tmp_path: Path):
     rule = "Never touch the schema, whatever the tests say"
     message = Message(info=UserInfo(id="rule"), parts=(TextPart(text=rule),))
     path = write_transcript(tmp_path, sample_transcript(message, calls=CALLS))
-    found = compacted(path, "--window", SMALL)
-    assert rule in json.dumps(found["messages"])
-    assert "Look at order 0, then tell me how it loads" in json.dumps(found["messages"])
+    report = compacted(path, "--window", SMALL)
+    assert rule in json.dumps(report["messages"])
+    assert "Look at order 0, then tell me how it loads" in json.dumps(report["messages"])
 
 
-def test_the_same_transcript_gives_the_same_messages(transcript_file: Path):
-    assert compacted(transcript_file, "--window", SMALL) == compacted(
-        transcript_file, "--window", SMALL
-    )
+def test_the_same_transcript_gives_the_same_messages(file: Path):
+    assert compacted(file, "--window", SMALL) == compacted(file, "--window", SMALL)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_each_wire_can_be_written_and_read_again(transcript_file: Path, wire: str):
-    found = compacted(transcript_file, "--window", SMALL, "--api", wire)
-    assert found["wire"] == wire
-    decode(found["messages"], wire)
+def test_each_wire_can_be_written_and_read_again(file: Path, wire: str):
+    report = compacted(file, "--window", SMALL, "--api", wire)
+    assert report["wire"] == wire
+    decode(report["messages"], wire)
 
 
 def test_the_wire_is_the_transcripts_own_unless_given(tmp_path: Path):
-    found = compacted(talk(tmp_path, "Fix it"), "--window", SMALL)
-    assert found["wire"] == "openai-chat"
-    assert [message["role"] for message in found["messages"]] == ["system", "user"]
-    assert found["fixed"] > 0
+    report = compacted(talk(tmp_path, "Fix it"), "--window", SMALL)
+    assert report["wire"] == "openai-chat"
+    assert [message["role"] for message in report["messages"]] == ["system", "user"]
+    assert report["fixed"] > 0
 
 
-def test_a_window_smaller_than_a_policys_reserve_still_has_room(transcript_file: Path):
+def test_a_window_smaller_than_a_policys_reserve_still_has_room(file: Path):
     for policy in PRESETS:
-        found = compacted(transcript_file, "--window", SMALL, "--policy", policy)
-        assert_consistent(found)
-        assert found["usable"] >= SMALL // 4
+        report = compacted(file, "--window", SMALL, "--policy", policy)
+        assert_consistent(report)
+        assert report["usable"] >= SMALL // 4
 
 
-def test_what_the_environment_switches_off_is_not_done(
-    transcript_file: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_the_environment_switches_off_is_not_done(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FOLDMARK_DISABLE_PRUNE", "1")
-    assert compacted(transcript_file, "--window", ENOUGH)["pruned"] == []
+    assert compacted(file, "--window", ENOUGH)["pruned"] == []
     monkeypatch.setenv("FOLDMARK_DISABLE_AUTOCOMPACT", "1")  # who asks for it by hand gets it
-    assert compacted(transcript_file, "--window", ENOUGH)["how"] == "digest"
+    assert compacted(file, "--window", ENOUGH)["how"] == "digest"
 
 
-def test_a_transcript_is_read_from_standard_input_and_never_changed(transcript_file: Path):
-    before = transcript_file.read_bytes()
+def test_a_transcript_is_read_from_standard_input_and_never_changed(file: Path):
+    before = file.read_bytes()
     code, output, errors = run_cli("compact", "-", "--window", SMALL, "--json", data=before)
     assert (code, errors) == (0, "")
     assert json.loads(output)["how"] == "digest"
-    output_of("compact", transcript_file, "--window", SMALL)
-    assert transcript_file.read_bytes() == before
+    output_of("compact", file, "--window", SMALL)
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("policy", ["foldmark", "opencode", "codelet"])
@@ -172,48 +168,44 @@ def test_real_transcripts_of_every_format_are_made_to_fit(corpus: Path, policy: 
             arguments = ("compact", path, *sizes, "--policy", policy, "--json")
             code, output, _ = run_cli(*arguments)
             assert code == 0, (path.name, sizes)
-            found = json.loads(output)
-            assert_consistent(found)
-            decode(found["messages"], found["wire"])
+            report = json.loads(output)
+            assert_consistent(report)
+            decode(report["messages"], report["wire"])
 
 
 # --- the file that is written --------------------------------------------------------------
 
 
-def test_the_file_that_is_written_is_private_and_holds_the_messages(
-    transcript_file: Path, tmp_path: Path
-):
+def test_the_file_that_is_written_is_private_and_holds_the_messages(file: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
-    output = output_of("compact", transcript_file, "--window", SMALL, "--output", out)
+    output = output_of("compact", file, "--window", SMALL, "--output", out)
     assert "Wrote " in output
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    found = compacted(transcript_file, "--window", SMALL, "--output", out, "--force")
-    assert json.loads(out.read_bytes()) == found["messages"]
-    assert found["out"] == str(out)
+    report = compacted(file, "--window", SMALL, "--output", out, "--force")
+    assert json.loads(out.read_bytes()) == report["messages"]
+    assert report["out"] == str(out)
 
 
-def test_standard_output_holds_the_messages_alone(transcript_file: Path):
-    output = output_of("compact", transcript_file, "--window", SMALL, "--output", "-")
-    assert json.loads(output) == compacted(transcript_file, "--window", SMALL)["messages"]
+def test_standard_output_holds_the_messages_alone(file: Path):
+    output = output_of("compact", file, "--window", SMALL, "--output", "-")
+    assert json.loads(output) == compacted(file, "--window", SMALL)["messages"]
 
 
-def test_a_file_that_is_there_is_kept_unless_it_is_to_be_overwritten(
-    transcript_file: Path, tmp_path: Path
-):
+def test_a_file_that_is_there_is_kept_unless_it_is_to_be_overwritten(file: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
     out.write_text("mine")
-    assert "--force" in refusal("compact", transcript_file, "--output", out)
+    assert "--force" in refusal("compact", file, "--output", out)
     assert out.read_text() == "mine"
 
 
-def test_the_transcript_itself_is_never_overwritten(transcript_file: Path, tmp_path: Path):
-    before = transcript_file.read_bytes()
+def test_the_transcript_itself_is_never_overwritten(file: Path, tmp_path: Path):
+    before = file.read_bytes()
     link = tmp_path / "link.json"
-    link.symlink_to(transcript_file)
-    for out in (transcript_file, link):
-        problem = refusal("compact", transcript_file, "--window", SMALL, "--output", out, "--force")
+    link.symlink_to(file)
+    for out in (file, link):
+        problem = refusal("compact", file, "--window", SMALL, "--output", out, "--force")
         assert "the transcript itself" in problem
-    assert transcript_file.read_bytes() == before
+    assert file.read_bytes() == before
 
 
 def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
@@ -221,14 +213,14 @@ def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
     answers = [
         f"See shop/order_{name}.py, where {name}_speed is told to clients." for name in names
     ]
-    said = [{"role": "assistant", "content": text} for text in ("The basket leaks.", *answers)]
+    message = [{"role": "assistant", "content": text} for text in ("The basket leaks.", *answers)]
     path = talk(tmp_path, "Look after the shop")
-    path.write_text(json.dumps([*json.loads(path.read_text()), *said]))
-    told = [
+    path.write_text(json.dumps([*json.loads(path.read_text()), *message]))
+    result = [
         str(compacted(path, "--target", "900", *more)["messages"])
         for more in ((), ("--instructions", "keep all about baskets"))
     ]
-    assert ["The basket leaks." in text for text in told] == [False, True]
+    assert ["The basket leaks." in text for text in result] == [False, True]
 
 
 # --- what is refused -----------------------------------------------------------------------

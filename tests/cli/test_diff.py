@@ -45,7 +45,7 @@ def asks(folder: Path) -> list[str]:
     """The ids of what the user said."""
     assert folder.exists()
     transcript = json.loads(output_of("export", "latest"))
-    return [held["info"]["id"] for held in transcript["messages"] if held["info"]["role"] == "user"]
+    return [item["info"]["id"] for item in transcript["messages"] if item["info"]["role"] == "user"]
 
 
 def test_a_diff_can_be_applied_by_other_programs(project: Path):
@@ -62,21 +62,21 @@ def test_a_diff_of_one_message_has_its_files_alone(project: Path):
     first, second = asks(project)
     where = ("--dir", project)
     only = json.loads(output_of("diff", "latest", "--message", second, "--json", *where))
-    assert [held["file"] for held in only["files"]] == ["new .txt"]
+    assert [item["file"] for item in only["files"]] == ["new .txt"]
     assert "app.py" in output_of("diff", "latest", "--message", first, *where)
     by_handle = output_of("diff", "latest", "--message", "h0", *where)
     assert by_handle == output_of("diff", "latest", "--message", first, *where)
 
 
 def test_a_table_tells_how_many_lines(project: Path):
-    told = output_of("diff", "latest", "--stat", "--dir", project)
-    assert "2 files: +3 -1 lines" in told
+    result = output_of("diff", "latest", "--stat", "--dir", project)
+    assert "2 files: +3 -1 lines" in result
     whole = json.loads(output_of("diff", "latest", "--stat", "--json", "--dir", project))
-    assert {held["file"]: held["additions"] for held in whole["files"]} == {
+    assert {item["file"]: item["additions"] for item in whole["files"]} == {
         "app.py": 2,
         "new .txt": 1,
     }
-    assert all(held["after"] == "" for held in whole["files"])
+    assert all(item["after"] == "" for item in whole["files"])
 
 
 def test_what_is_not_there_is_told_in_one_line(project: Path):
@@ -95,8 +95,8 @@ def test_files_go_back_with_the_view(project: Path):
     run_cli("revert", "latest", first, "--files", "--dir", project)
     assert (project / "app.py").read_bytes() == BEFORE.encode()  # its answer is hidden
     assert second not in output_of("export", "latest", "--to", "markdown")
-    told = json.loads(output_of("export", "latest"))
-    assert told["info"]["revert"]["messageID"] == told["messages"][1]["info"]["id"]
+    result = json.loads(output_of("export", "latest"))
+    assert result["info"]["revert"]["messageID"] == result["messages"][1]["info"]["id"]
     _, _, errors = run_cli("undo", "latest")
     assert "Files are unchanged" in errors
 
@@ -104,7 +104,7 @@ def test_files_go_back_with_the_view(project: Path):
 def test_after_an_answer_files_are_as_it_left_them(project: Path):
     transcript = json.loads(output_of("export", "latest"))
     answers = [
-        held["info"]["id"] for held in transcript["messages"] if held["info"]["role"] == "assistant"
+        item["info"]["id"] for item in transcript["messages"] if item["info"]["role"] == "assistant"
     ]
     output_of("revert", "latest", answers[0], "--files", "--dir", project)
     assert (project / "app.py").read_bytes() == AFTER.encode()

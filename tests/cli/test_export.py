@@ -40,7 +40,7 @@ def written(*arguments: object) -> Any:
     return json.loads(output)
 
 
-def kept(folder: Path, value: object, name: str = "kept.json") -> Path:
+def write_json(folder: Path, value: object, name: str = "kept.json") -> Path:
     path = folder / name
     path.write_text(json.dumps(value))
     return path
@@ -51,7 +51,7 @@ def kept(folder: Path, value: object, name: str = "kept.json") -> Path:
 
 @each_wire
 def test_a_list_is_converted_to_its_own_wire_unchanged(tmp_path: Path, wire: str) -> None:
-    path = kept(tmp_path, LISTS[wire])
+    path = write_json(tmp_path, LISTS[wire])
     assert written("convert", path, "--to", wire) == LISTS[wire]
     for other in WIRES:
         if other != wire:
@@ -60,14 +60,14 @@ def test_a_list_is_converted_to_its_own_wire_unchanged(tmp_path: Path, wire: str
 
 @each_wire
 def test_the_view_and_a_request_are_what_a_provider_takes(
-    tmp_path: Path, transcript_file: Path, wire: str
+    tmp_path: Path, file: Path, wire: str
 ) -> None:
-    for path in (transcript_file, kept(tmp_path, LISTS["openai-chat"])):
+    for path in (file, write_json(tmp_path, LISTS["openai-chat"])):
         assert_accepted(wire, written("convert", path, "--to", wire, "--view"))
         for more in ((), ("--view",)):
             body = written("convert", path, "--to", wire, "--request", *more)
             assert_body(wire, body)
-            assert ("Be brief." in json.dumps(body)) == (path != transcript_file)
+            assert ("Be brief." in json.dumps(body)) == (path != file)
 
 
 def test_a_request_goes_back_with_its_prompt_and_tools(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_request_goes_back_with_its_prompt_and_tools(tmp_path: Path) -> None:
         "tools": TOOLS["anthropic"],
         "messages": [{"role": "user", "content": "Go"}],
     }
-    path = kept(tmp_path, body)
+    path = write_json(tmp_path, body)
     assert written("convert", path, "--to", "anthropic", "--request") == body
     chat = written("convert", path, "--to", "chat", "--request")
     assert [message["role"] for message in chat.pop("messages")] == ["system", "user"]
@@ -92,8 +92,8 @@ def test_a_real_file_is_converted_to_opencode_and_back(tmp_path: Path, entry: Js
     assert errors == "" or "--pick N" in errors
     (again,) = read_sessions(path)
     assert run_cli("convert", path)[1].encode() == path.read_bytes() + b"\n"
-    found = read_sessions(CORPUS / entry["file"])
-    (was,) = [held for held in found if held.info.id == again.info.id]
+    report = read_sessions(CORPUS / entry["file"])
+    (was,) = [item for item in report if item.info.id == again.info.id]
     assert view(was) == view(again)
 
 
@@ -104,7 +104,7 @@ def view(transcript: Transcript) -> object:
 def test_of_several_sessions_one_is_picked(tmp_path: Path) -> None:
     lists = [{"messages": LISTS["openai-chat"][:size]} for size in (2, 4, 3)]
     path = tmp_path / "kept.jsonl"
-    path.write_text("".join(f"{json.dumps(held)}\n" for held in lists))
+    path.write_text("".join(f"{json.dumps(item)}\n" for item in lists))
     arguments = ("convert", path, "--to", "openai-chat", "--format", "openai-chat")
     code, output, errors = run_cli(*arguments)
     assert (code, json.loads(output)) == (0, lists[1]["messages"])
@@ -123,11 +123,11 @@ def test_a_session_of_a_store_is_written_in_every_kind(tmp_path: Path) -> None:
         arguments = ("export", "ses_live", "--to", wire, "--store", where)
         messages = written(*arguments)
         assert_accepted(wire, messages)
-        whole, shown = json.dumps(messages), json.dumps(written(*arguments, "--view"))
+        whole, visible = json.dumps(messages), json.dumps(written(*arguments, "--view"))
         # All is in the one, and what was pruned and folded not in the other.
         assert whole.count("entry 3 of an order") == 300
-        assert shown.count("entry 3 of an order") == 0
-        assert "The orders load." in shown
+        assert visible.count("entry 3 of an order") == 0
+        assert "The orders load." in visible
         assert "The orders load." not in whole
         assert_body(wire, written(*arguments, "--request", "--view"))
     code, text, _ = run_cli("export", "ses_live", "--to", "markdown", "--store", where)
@@ -139,15 +139,15 @@ def test_a_session_of_a_store_is_written_in_every_kind(tmp_path: Path) -> None:
 
 @each_wire
 def test_a_list_in_a_store_comes_out_as_it_was(tmp_path: Path, wire: str) -> None:
-    path, where = kept(tmp_path, LISTS[wire]), str(tmp_path / "store.db")
+    path, where = write_json(tmp_path, LISTS[wire]), str(tmp_path / "store.db")
     assert run_cli("import", path, "--store", where)[0] == 0
     arguments = ("export", "latest", "--to", wire, "--store", where)
     assert written(*arguments) == LISTS[wire]
-    with foldmark.open(where, session="latest") as held:
-        held.compact("All is well.")
+    with foldmark.open(where, session="latest") as item:
+        item.compact("All is well.")
     assert written(*arguments) == LISTS[wire]
-    with foldmark.open(where, session="latest") as held:
-        held.user("And?")
+    with foldmark.open(where, session="latest") as item:
+        item.user("And?")
     messages = written(*arguments)
     assert_accepted(wire, messages)
     assert "And?" in json.dumps(messages)
@@ -155,11 +155,11 @@ def test_a_list_in_a_store_comes_out_as_it_was(tmp_path: Path, wire: str) -> Non
 
 def test_what_was_reverted_is_left_out_on_a_wire(tmp_path: Path) -> None:
     where = str(tmp_path / "store.db")
-    with foldmark.open(where, session="s") as held:
-        first = held.user("Keep this")
-        held.record(TALKS["anthropic"].ending)
-        held.user("Forget this")
-        held.revert(first.id)
+    with foldmark.open(where, session="s") as item:
+        first = item.user("Keep this")
+        item.record(TALKS["anthropic"].ending)
+        item.user("Forget this")
+        item.revert(first.id)
     for kind in KINDS[1:]:
         output = run_cli("export", "s", "--to", kind, "--store", where)[1]
         assert "Keep this" in output
@@ -170,14 +170,14 @@ def exported_again(where: Path, path: Path) -> Json:
     """What an export holds; a store that it is imported into has the same session."""
     output = written("export", "latest", "--store", where)
     other = path.with_suffix(".db")
-    assert run_cli("import", kept(path.parent, output, path.name), "--store", other)[0] == 0
+    assert run_cli("import", write_json(path.parent, output, path.name), "--store", other)[0] == 0
     assert run_cli("import", path, "--store", other)[0] == 0
     assert written("export", "latest", "--store", other) == output
     with (
-        foldmark.open(str(where), session="latest") as held,
+        foldmark.open(str(where), session="latest") as item,
         foldmark.open(str(other), session="latest") as again,
     ):
-        assert again.view() == held.view()
+        assert again.view() == item.view()
         again.undo()
         assert not again.export().info.revert
     return output
@@ -185,15 +185,15 @@ def exported_again(where: Path, path: Path) -> Json:
 
 def test_an_export_after_a_revert_holds_all_and_names_the_revert(tmp_path: Path) -> None:
     where = Path(compacted_store(str(tmp_path / "store.db")))
-    with foldmark.open(str(where), session="latest") as held:
-        ids = [message.id for message in held.export().messages]
-        held.revert(ids[2])
-        held.user("Rather that")
-        held.revert(held.user("No, this").id)
-        last = held.user("Or not").id
-        held.revert(ids[1])
-        held.user("Once more")
-        held.revert(held.export(reverted=False).messages[0].id)
+    with foldmark.open(str(where), session="latest") as item:
+        ids = [message.id for message in item.export().messages]
+        item.revert(ids[2])
+        item.user("Rather that")
+        item.revert(item.user("No, this").id)
+        last = item.user("Or not").id
+        item.revert(ids[1])
+        item.user("Once more")
+        item.revert(item.export(reverted=False).messages[0].id)
     output = exported_again(where, tmp_path / "again.json")
     assert [message["info"]["id"] for message in output["messages"]][: len(ids)] == ids
     assert output["info"]["revert"] == {"messageID": ids[1]}
@@ -202,10 +202,10 @@ def test_an_export_after_a_revert_holds_all_and_names_the_revert(tmp_path: Path)
 
 def test_a_revert_after_which_more_was_said_is_the_same_again(tmp_path: Path) -> None:
     where = Path(compacted_store(str(tmp_path / "store.db")))
-    with foldmark.open(str(where), session="latest") as held:
-        ids = [message.id for message in held.export().messages]
-        held.revert(ids[2])
-        held.user("Rather that")
+    with foldmark.open(str(where), session="latest") as item:
+        ids = [message.id for message in item.export().messages]
+        item.revert(ids[2])
+        item.user("Rather that")
     output = exported_again(where, tmp_path / "again.json")
     assert len(output["messages"]) == len(ids) + 1
     assert output["info"]["reverted"] == [[3, len(ids)]]
@@ -217,9 +217,9 @@ def test_a_real_session_is_exported_whole_after_a_revert(tmp_path: Path) -> None
     where = tmp_path / "store.db"
     path = CORPUS / "claude-code" / "entireio-cli_95adddad32.jsonl"
     assert run_cli("import", path, "--store", where)[0] == 0
-    with foldmark.open(str(where), session="latest") as held:
-        whole = held.export()
-        held.revert(whole.messages[25].id)
+    with foldmark.open(str(where), session="latest") as item:
+        whole = item.export()
+        item.revert(whole.messages[25].id)
     output = exported_again(where, tmp_path / "again.json")
     assert len(output["messages"]) == len(whole.messages)
     assert output["info"]["revert"] == {"messageID": whole.messages[26].id}
@@ -229,13 +229,11 @@ def test_a_real_session_is_exported_whole_after_a_revert(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_is_private_and_holds_what_is_printed(
-    tmp_path: Path, transcript_file: Path, kind: str
-) -> None:
+def test_a_file_is_private_and_holds_what_is_printed(tmp_path: Path, file: Path, kind: str) -> None:
     path = tmp_path / "out"
-    printed = run_cli("convert", transcript_file, "--to", kind)[1]
-    told = written("convert", transcript_file, "--to", kind, "-o", path, "--json")
-    assert told == {
+    printed = run_cli("convert", file, "--to", kind)[1]
+    result = written("convert", file, "--to", kind, "-o", path, "--json")
+    assert result == {
         "id": "ses_shop",
         "path": str(path),
         "messages": 19,
@@ -243,21 +241,21 @@ def test_a_file_is_private_and_holds_what_is_printed(
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
-    line = refusal("convert", transcript_file, "--to", kind, "-o", path)
+    line = refusal("convert", file, "--to", kind, "-o", path)
     assert "--force" in line
     assert str(path) in line
     path.write_text("old")
-    assert run_cli("convert", transcript_file, "--to", kind, "-o", path, "--force")[0] == 0
+    assert run_cli("convert", file, "--to", kind, "-o", path, "--force")[0] == 0
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
 
 
 def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
     steering = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
-    transcript_file = sample_transcript()
-    messages = (*transcript_file.messages[:-1], transcript_file.messages[-1])
+    file = sample_transcript()
+    messages = (*file.messages[:-1], file.messages[-1])
     info = SessionInfo(id="s", title=f"a{steering}b", directory=steering)
-    said = TextPart(text=f"one{steering}two\n\tthree")
-    odd = type(messages[-1])(info=messages[-1].info, parts=(said,))
+    message = TextPart(text=f"one{steering}two\n\tthree")
+    odd = type(messages[-1])(info=messages[-1].info, parts=(message,))
     path = write_transcript(tmp_path, Transcript(info=info, messages=(*messages[:-1], odd)))
     text = in_terminal("convert", path, "--to", "markdown")
     assert not any(ch in text for ch in ("\x1b", "\x07", "\u202e", "\x9b"))
@@ -270,15 +268,13 @@ def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["convert", "export"])
-def test_a_kind_that_is_none_is_refused_with_those_that_are(
-    transcript_file: Path, command: str
-) -> None:
+def test_a_kind_that_is_none_is_refused_with_those_that_are(file: Path, command: str) -> None:
     for kind in ("carrier-pigeon", "", "opencode2"):
-        line = refusal(command, transcript_file, "--to", kind)
+        line = refusal(command, file, "--to", kind)
         assert all(name in line for name in KINDS)
     for option in ("--view", "--request"):
         for kind in ("opencode", "markdown", "md"):
-            line = refusal(command, transcript_file, "--to", kind, option)
+            line = refusal(command, file, "--to", kind, option)
             assert all(wire in line for wire in WIRES)
 
 
@@ -287,13 +283,13 @@ BARE = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hel
 
 @pytest.mark.parametrize("value", [BARE, {"messages": BARE}, BARE[:1]])
 def test_what_can_be_of_two_formats_is_not_guessed(tmp_path: Path, value: object) -> None:
-    path = kept(tmp_path, value)
+    path = write_json(tmp_path, value)
     line = refusal("convert", path, "--to", "gemini")
     assert "anthropic or openai-chat" in line
     assert "--format" in line
     for name in ("anthropic", "openai-chat"):
-        found = written("convert", path, "--to", "gemini", "--format", name)
-        assert_accepted("gemini", found)
+        report = written("convert", path, "--to", "gemini", "--format", name)
+        assert_accepted("gemini", report)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +298,7 @@ def test_what_can_be_of_two_formats_is_not_guessed(tmp_path: Path, value: object
 def test_what_is_of_no_format_is_refused_with_those_that_were_tried(
     tmp_path: Path, value: object
 ) -> None:
-    path = kept(tmp_path, value)
+    path = write_json(tmp_path, value)
     line = refusal("convert", path, "--to", "markdown")
     assert str(path) in line
     assert "--format" in line

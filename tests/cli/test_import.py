@@ -39,8 +39,8 @@ def talk(text: str = "Load the order", name: str = SESSION) -> Lines:
 def folder(tmp_path: Path) -> Path:
     """Two transcripts, and what else may lie beside them."""
     home = tmp_path / "projects"
-    for place in ("b/deep", "a", ".hidden"):
-        (home / place).mkdir(parents=True)
+    for name in ("b/deep", "a", ".hidden"):
+        (home / name).mkdir(parents=True)
     write(home / "b" / "deep" / f"{SESSION}.jsonl", talk().all)
     write(home / "a" / "any.jsonl", talk("Other words", OTHER).all)
     write(home / ".hidden" / "x.jsonl", talk("Hidden", "hidden").all)
@@ -59,24 +59,24 @@ def ids(where: object) -> list[str]:
     return sorted(session_ids(where))
 
 
-def told(found: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(Path(held["file"]).name, held["state"]) for held in found["imported"]]
+def states(report: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(Path(item["file"]).name, item["state"]) for item in report["imported"]]
 
 
 # --- folders -------------------------------------------------------------------------------
 
 
 def test_a_folder_is_imported_in_its_order_without_what_is_hidden(store: str, folder: Path) -> None:
-    found = json_of("import", folder)
-    assert set(found) == {"store", "imported", "unchanged", "passed_over", "skipped", "refused"}
-    assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
-    assert [Path(held).name for held in found["passed_over"]] == [
+    report = json_of("import", folder)
+    assert set(report) == {"store", "imported", "unchanged", "passed_over", "skipped", "refused"}
+    assert states(report) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
+    assert [Path(item).name for item in report["passed_over"]] == [
         *("README.md", "empty.jsonl", "package.json", "picture.json")
     ]
-    assert found["refused"] == found["skipped"] == found["unchanged"] == []
+    assert report["refused"] == report["skipped"] == report["unchanged"] == []
     assert ids(store) == [SESSION, OTHER]
     again = json_of("import", folder)
-    assert [Path(held).name for held in again["unchanged"]] == ["any.jsonl", f"{SESSION}.jsonl"]
+    assert [Path(item).name for item in again["unchanged"]] == ["any.jsonl", f"{SESSION}.jsonl"]
     assert again["imported"] == []
     output = output_of("import", folder)
     assert "2 files unchanged since the last import." in output
@@ -88,12 +88,12 @@ def test_of_a_folder_only_what_has_grown_is_read_again(store: str, folder: Path)
     lines = talk()
     lines.step("c")
     write(folder / "b" / "deep" / f"{SESSION}.jsonl", lines.all)
-    found = json_of("import", folder)
-    assert told(found) == [(f"{SESSION}.jsonl", "grown")]
-    assert found["imported"][0]["messages"] == 4
-    assert len(found["unchanged"]) == 1
+    report = json_of("import", folder)
+    assert states(report) == [(f"{SESSION}.jsonl", "grown")]
+    assert report["imported"][0]["messages"] == 4
+    assert len(report["unchanged"]) == 1
     os.utime(folder / "a" / "any.jsonl")
-    assert told(json_of("import", folder)) == [("any.jsonl", "same")]
+    assert states(json_of("import", folder)) == [("any.jsonl", "same")]
     os.utime(folder / "a" / "any.jsonl")
     assert "1 session with nothing new." in output_of("import", folder)
 
@@ -108,23 +108,23 @@ def test_a_bad_transcript_does_not_keep_the_others_of_a_folder_from_it(
     assert code == 2
     assert errors.startswith(f"foldmark: {bad}: line 7: not valid JSON")
     assert errors.count("\n") == 1
-    assert [held["file"] for held in json.loads(output)["refused"]] == [str(bad)]
+    assert [item["file"] for item in json.loads(output)["refused"]] == [str(bad)]
     assert ids(store) == [SESSION, OTHER]
     code, output, errors = run_cli("import", folder, "--lenient", "--json")
     assert (code, errors) == (0, "")
-    (left,) = json.loads(output)["skipped"]
-    assert (left["file"], left["line"]) == (str(bad), 7)
+    (remaining,) = json.loads(output)["skipped"]
+    assert (remaining["file"], remaining["line"]) == (str(bad), 7)
     assert ids(store) == [SESSION, OTHER, "bad"]
 
 
 def test_a_folder_or_file_that_is_named_twice_is_imported_once(store: str, folder: Path) -> None:
     file = folder / "a" / "any.jsonl"
-    found = json_of("import", folder, file, folder)
-    assert told(found) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
+    report = json_of("import", folder, file, folder)
+    assert states(report) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
     link = folder.parent / "other name.jsonl"
     link.symlink_to(file)
-    found = json_of("import", link, file)
-    assert len(found["unchanged"]) == 2
+    report = json_of("import", link, file)
+    assert len(report["unchanged"]) == 2
     assert ids(store) == [SESSION, OTHER]
 
 
@@ -132,7 +132,7 @@ def test_a_copy_of_a_file_is_the_same_session(store: str, folder: Path) -> None:
     output_of("import", folder)
     copied = folder.parent / f"{SESSION}.jsonl"
     copied.write_bytes((folder / "b" / "deep" / copied.name).read_bytes())
-    assert told(json_of("import", copied)) == [(copied.name, "same")]
+    assert states(json_of("import", copied)) == [(copied.name, "same")]
     assert ids(store) == [SESSION, OTHER]
 
 
@@ -143,8 +143,8 @@ def test_databases_in_a_folder_are_imported_where_they_are_ours(folder: Path) ->
     code, _, errors = run_cli("import", folder, "--store", store)
     assert (code, errors) == (0, "")
     assert ids(store) == [SESSION, OTHER, "ses_shop"]
-    found = json.loads(run_cli("import", folder, "--store", store, "--json")[1])
-    assert {"mine.db", "broken.db"} <= {Path(held).name for held in found["passed_over"]}
+    report = json.loads(run_cli("import", folder, "--store", store, "--json")[1])
+    assert {"mine.db", "broken.db"} <= {Path(item).name for item in report["passed_over"]}
     assert "imported into" in refusal("import", store, "--store", store)
 
 
@@ -153,8 +153,8 @@ def test_databases_in_a_folder_are_imported_where_they_are_ours(folder: Path) ->
 
 def test_a_format_may_be_forced(store: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", talk().all)
-    found = json_of("import", path, "--format", "claude-code")
-    assert found["imported"][0]["format"] == "claude-code"
+    report = json_of("import", path, "--format", "claude-code")
+    assert report["imported"][0]["format"] == "claude-code"
     assert "Did you mean 'claude-code'" in refusal("import", path, "--format", "claude_code")
     line = refusal("import", path, "--format", "codex")
     assert line.startswith(f"foldmark: {path}: ")
@@ -169,11 +169,11 @@ def test_a_session_that_went_on_in_the_store_is_left_as_it_is(store: str, tmp_pa
         before = opened.export()
     lines.step("c")
     for name in ("d", "e"):
-        found = json_of("import", write(path, lines.all))
-        (kept,) = found["imported"]
-        assert kept["id"].startswith(f"{SESSION}-")
+        report = json_of("import", write(path, lines.all))
+        (entry,) = report["imported"]
+        assert entry["id"].startswith(f"{SESSION}-")
         lines.step(name)
-    assert kept["state"] == "grown"
+    assert entry["state"] == "grown"
     assert len(ids(store)) == 2
     with foldmark.open(store, session=SESSION) as opened:
         assert opened.export() == before
@@ -189,8 +189,8 @@ def test_of_several_sessions_only_the_one_that_went_on_is_kept_apart(
     with foldmark.open(store, session=SESSION) as opened:
         opened.user("I go on here")
     lines.step("c")
-    found = json_of("import", write(path, lines.all))
-    assert sorted(held["state"] for held in found["imported"]) == ["new", "same"]
+    report = json_of("import", write(path, lines.all))
+    assert sorted(item["state"] for item in report["imported"]) == ["new", "same"]
     assert len(ids(store)) == 3
 
 
@@ -204,7 +204,7 @@ def test_a_session_that_is_held_is_left_alone(store: str, tmp_path: Path) -> Non
         opened.user("Mine")
         line = refusal("import", path)
         assert f"process {os.getpid()}" in line
-        assert [held.id for held in opened.export().messages][:-1] == ["u1", "m-a", "m-b"]
+        assert [item.id for item in opened.export().messages][:-1] == ["u1", "m-a", "m-b"]
 
 
 def test_a_last_line_that_is_being_written_is_taken_the_next_time(
@@ -215,13 +215,13 @@ def test_a_last_line_that_is_being_written_is_taken_the_next_time(
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    found = json_of("import", path)
-    assert (found["imported"][0]["messages"], found["refused"]) == (3, [])
-    assert [held["line"] for held in found["skipped"]] == [6]
+    report = json_of("import", path)
+    assert (report["imported"][0]["messages"], report["refused"]) == (3, [])
+    assert [item["line"] for item in report["skipped"]] == [6]
     path.write_bytes(whole)
-    found = json_of("import", path)
-    assert (found["imported"][0]["messages"], found["imported"][0]["state"]) == (4, "grown")
-    assert found["skipped"] == []
+    report = json_of("import", path)
+    assert (report["imported"][0]["messages"], report["imported"][0]["state"]) == (4, "grown")
+    assert report["skipped"] == []
 
 
 # --- who looks at it -----------------------------------------------------------------------
@@ -261,8 +261,8 @@ with open_reading(sys.argv[1]) as reading:
     else:
         with Store.open(sys.argv[2], durable=False) as store:
             store_reading(store, reading, estimate="classes")
-told = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-print(told["VmHWM"].split()[0])
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(status["VmHWM"].split()[0])
 """
 
 
@@ -312,8 +312,8 @@ def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
 
 
 def test_a_document_is_imported_as_well_as_lines(store: str, tmp_path: Path) -> None:
-    made = generate(4, messages=120, pivots=True, pruned=True, window=40_000)
-    path = write_transcript(tmp_path, made)
-    assert told(json_of("import", path)) == [("session.json", "new")]
+    transcript = generate(4, messages=120, pivots=True, pruned=True, window=40_000)
+    path = write_transcript(tmp_path, transcript)
+    assert states(json_of("import", path)) == [("session.json", "new")]
     path.touch()
-    assert told(json_of("import", path)) == [("session.json", "same")]
+    assert states(json_of("import", path)) == [("session.json", "same")]

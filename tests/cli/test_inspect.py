@@ -53,48 +53,48 @@ def folded(tmp_path: Path) -> Path:
 
 
 def test_one_json_object_tells_all(folded: Path):
-    found = json_of("inspect", folded)
-    assert set(found) >= KEYS
-    assert (found["sessions"], found["session"], found["pivots"]) == (1, 1, 1)
-    assert {held["file"] for held in found["tokens"]["by_file"]} == {
+    report = json_of("inspect", folded)
+    assert set(report) >= KEYS
+    assert (report["sessions"], report["session"], report["pivots"]) == (1, 1, 1)
+    assert {item["file"] for item in report["tokens"]["by_file"]} == {
         "/shop/order.py",
         "/shop/ticket.py",
     }
-    assert (found["duplicated"]["outputs"], found["superseded"]["outputs"]) == (1, 1)
-    (compaction,) = found["compactions"]
+    assert (report["duplicated"]["outputs"], report["superseded"]["outputs"]) == (1, 1)
+    (compaction,) = report["compactions"]
     assert compaction["told"] == {"preTokens": 21_000}
     assert compaction["lost"] == {"files": 1, "largest": ["/shop/order.py"], "requests": 1}
-    assert found["growth"][-1]["view"] == found["view"]["tokens"]
-    assert found["growth"][-1]["log"] == found["tokens"]["total"]
-    assert [held.get("measured") for held in found["growth"]][1] == 20_000
+    assert report["growth"][-1]["view"] == report["view"]["tokens"]
+    assert report["growth"][-1]["log"] == report["tokens"]["total"]
+    assert [item.get("measured") for item in report["growth"]][1] == 20_000
 
 
 def test_every_file_of_the_corpus_can_be_inspected(corpus: Path):
     files = sorted(path for path in corpus.glob("*/*") if path.is_file())
     for path in (path for path in files if path.parent.name not in FOREIGN):
         read_whole = read_file(path)
-        found = json_of("inspect", path)
-        assert set(found) >= KEYS, path
-        assert found["format"] == read_whole.format
-        assert (found["messages"], found["tool_calls"], found["tool_results"]) == (
+        report = json_of("inspect", path)
+        assert set(report) >= KEYS, path
+        assert report["format"] == read_whole.format
+        assert (report["messages"], report["tool_calls"], report["tool_results"]) == (
             read_whole.messages,
             read_whole.calls,
             read_whole.results,
         )
-        assert found["sessions"] == len(read_whole.sessions)
-        assert found["tokens"]["total"] == sum(found["tokens"]["by_kind"].values())
-        assert 0 < len(found["growth"]) <= MAX_POINTS
-        assert len(found["compactions"]) == found["pivots"]
+        assert report["sessions"] == len(read_whole.sessions)
+        assert report["tokens"]["total"] == sum(report["tokens"]["by_kind"].values())
+        assert 0 < len(report["growth"]) <= MAX_POINTS
+        assert len(report["compactions"]) == report["pivots"]
 
 
-def test_a_model_or_a_window_decides_what_would_have_been_done(transcript_file: Path):
-    small = json_of("inspect", transcript_file, "--window", "24000")["rehearsal"]
+def test_a_model_or_a_window_decides_what_would_have_been_done(file: Path):
+    small = json_of("inspect", file, "--window", "24000")["rehearsal"]
     assert (small["window"], small["usable"]) == (24_000, 18_000)
     assert small["prunes"] > 0
     assert small["first_prune"]["message"] > 1
-    large = json_of("inspect", transcript_file)["rehearsal"]
+    large = json_of("inspect", file)["rehearsal"]
     assert (large["model"], large["prunes"]) == ("anthropic:claude-sonnet-4-5", 0)
-    other = json_of("inspect", transcript_file, "--model", "openai:gpt-5")["rehearsal"]
+    other = json_of("inspect", file, "--model", "openai:gpt-5")["rehearsal"]
     assert other["window"] != large["window"]
 
 
@@ -153,15 +153,13 @@ def test_the_report_tells_files_waste_growth_and_compactions(folded: Path):
         assert text in output
 
 
-def test_the_report_tells_what_a_policy_would_have_done_and_when(transcript_file: Path):
-    found = json_of("inspect", transcript_file, "--window", "24000")["rehearsal"]
-    output = output_of("inspect", transcript_file, "--window", "24000")
-    assert f"before message {found['first_prune']['message']}: " in output
-    assert f"{found['peak']:,} tokens" in output
+def test_the_report_tells_what_a_policy_would_have_done_and_when(file: Path):
+    report = json_of("inspect", file, "--window", "24000")["rehearsal"]
+    output = output_of("inspect", file, "--window", "24000")
+    assert f"before message {report['first_prune']['message']}: " in output
+    assert f"{report['peak']:,} tokens" in output
     assert "compact          never" in output
-    assert "too small for any compaction" in output_of(
-        "inspect", transcript_file, "--window", "100"
-    )
+    assert "too small for any compaction" in output_of("inspect", file, "--window", "100")
 
 
 def test_recorded_prunes_are_told(tmp_path: Path):
@@ -219,3 +217,34 @@ def test_an_odd_session_is_inspected_like_any_other(tmp_path: Path, messages: tu
     path = write_transcript(tmp_path, Transcript(info=SessionInfo(id="s"), messages=messages))
     assert json.loads(output_of("inspect", path, "--json"))["log"] == len(messages)
     assert "What the policy foldmark would have done" in output_of("inspect", path)
+
+
+def test_inspect_counts_what_real_exports_hold(corpus: Path):
+    for path in sorted((corpus / "opencode").glob("*.json")):
+        messages = json.loads(path.read_bytes())["messages"]
+        states = [p["state"] for m in messages for p in m["parts"] if p["type"] == "tool"]
+        report = json_of("inspect", path)
+        assert report["format"] == "opencode"
+        assert (report["messages"], report["tool_calls"]) == (len(messages), len(states))
+        assert report["pruned"] == sum("compacted" in state.get("time", {}) for state in states)
+        assert report["tokens"]["total"] == sum(report["tokens"]["by_kind"].values())
+
+
+def test_inspect_shows_kinds_tools_and_the_largest_parts(file: Path):
+    output = output_of("inspect", file)
+    for text in ("How the orders load", "tool outputs", "read", "order_3.py", "No compactions"):
+        assert text in output
+    assert "/shop/" not in output  # paths are told from where the session worked
+
+
+def test_inspect_reads_standard_input(file: Path):
+    code, output, errors = run_cli("inspect", "-", "--json", data=file.read_bytes())
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["tool_results"] == 12
+
+
+def test_another_policy_counts_in_its_own_way(file: Path):
+    assert (
+        json_of("inspect", file)["tokens"]
+        != json_of("inspect", file, "--policy", "codelet")["tokens"]
+    )

@@ -87,8 +87,8 @@ def test_a_view_of_nothing_has_no_area():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "result"),
     [(0, "0"), (100, "0.1k"), (2_000, "2k"), (5_617, "5.6k"), (12_345, "12k"), (2e6, "2,000k")],
 )
-def test_tokens_are_told_in_thousands(tokens: float, told: str):
-    assert thousands(tokens) == told
+def test_tokens_are_told_in_thousands(tokens: float, result: str):
+    assert thousands(tokens) == result

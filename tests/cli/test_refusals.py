@@ -129,10 +129,10 @@ def test_wrong_input_is_refused_in_one_line_and_nothing_is_written(
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     before = sorted(files.iterdir())
-    told = refusal(*shlex.split(line))
-    assert cause in told
+    result = refusal(*shlex.split(line))
+    assert cause in result
     if line.split()[1:2] and line.split()[1] in BAD_FILES:
-        assert line.split()[1] in told
+        assert line.split()[1] in result
     assert sorted(files.iterdir()) == before
 
 
@@ -163,10 +163,10 @@ def test_an_interrupt_ends_with_130_and_no_traceback(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
-def test_output_that_cannot_be_written_is_one_line(transcript_file: Path):
+def test_output_that_cannot_be_written_is_one_line(file: Path):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [FOLDMARK, "inspect", transcript_file],
+            [FOLDMARK, "inspect", file],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,

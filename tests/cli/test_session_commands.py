@@ -38,21 +38,21 @@ def as_json(value: object) -> object:
 
 
 def test_show_gives_the_view_that_the_model_is_shown(live: str):
-    found = json_of("show", "latest")
-    assert set(found) == {"id", "title", "before", "tokens", "folded", "log", "acts", "messages"}
+    report = json_of("show", "latest")
+    assert set(report) == {"id", "title", "before", "tokens", "folded", "log", "acts", "messages"}
     with foldmark.open(live, session="ses_live") as opened:
         view = opened.view()
-        assert found["messages"] == as_json(view.messages)
-        assert found["tokens"] == view.tokens
-        shown = set(view.indexes)
-    assert found["folded"] == found["log"]["messages"] - len(shown) > 0
-    acts = [(act["number"], act["kind"], act["state"]) for act in found["acts"]]
+        assert report["messages"] == as_json(view.messages)
+        assert report["tokens"] == view.tokens
+        visible = set(view.indexes)
+    assert report["folded"] == report["log"]["messages"] - len(visible) > 0
+    acts = [(act["number"], act["kind"], act["state"]) for act in report["acts"]]
     assert acts == [(1, "prune", "done"), (2, "pivot", "done")]
-    assert found["acts"][0]["before"] > found["acts"][0]["after"]
+    assert report["acts"][0]["before"] > report["acts"][0]["after"]
     output = output_of("show", "latest")
-    act = found["acts"][1]
+    act = report["acts"][1]
     for text in (
-        f"{found['folded']} messages, replaced by the summary",
+        f"{report['folded']} messages, replaced by the summary",
         f"{act['before']:,} → {act['after']:,}",
         "The orders load.",
         "And now the discounts?",
@@ -83,10 +83,10 @@ def test_a_diff_tells_what_one_act_did_and_nothing_that_came_later(live: str):
     prune = json_of("show", "latest", "--diff", "1")
     assert set(prune) == {"id", "act", "before", "after", "changes"}
     assert (prune["before"], prune["after"]) == (prune["act"]["before"], prune["act"]["after"])
-    assert {held["message"]["role"] for held in prune["changes"]} == {"tool"}
+    assert {item["message"]["role"] for item in prune["changes"]} == {"tool"}
     pivot = json_of("show", "latest", "--diff", "2")
     assert (pivot["before"], pivot["after"]) == (pivot["act"]["before"], pivot["act"]["after"])
-    added = [held["message"] for held in pivot["changes"] if held["change"] == "added"]
+    added = [item["message"] for item in pivot["changes"] if item["change"] == "added"]
     assert "The orders load." in json.dumps(added)
     assert "discounts" not in json.dumps(added)
     output = output_of("show", "latest", "--diff", "1")
@@ -111,7 +111,7 @@ def test_the_diff_of_a_revert_takes_messages_out(live: str):
 def test_a_diff_of_imported_acts_is_of_them_alone(store: str):
     fill_store(store, generate(3, messages=300, pivots=True, pruned=True, window=40_000))
     prune = json_of("show", "latest", "--diff", "1")
-    assert {held["message"]["role"] for held in prune["changes"]} == {"tool"}
+    assert {item["message"]["role"] for item in prune["changes"]} == {"tool"}
     pivot = json_of("show", "latest", "--diff", "2")
     assert pivot["before"] > pivot["after"]
 
@@ -119,13 +119,13 @@ def test_a_diff_of_imported_acts_is_of_them_alone(store: str):
 def test_the_whole_log_names_places_handles_and_states(live: str):
     view = json_of("show", "latest")
     output_of("revert", "latest", "h3")
-    found = json_of("show", "latest", "--all")["messages"]
-    assert [held["place"] for held in found] == list(range(view["log"]["messages"]))
-    assert [held["state"] for held in found] == ["shown"] * 4 + ["reverted"] * (len(found) - 4)
-    assert found[1]["handles"] == ["h1"]
+    report = json_of("show", "latest", "--all")["messages"]
+    assert [item["place"] for item in report] == list(range(view["log"]["messages"]))
+    assert [item["state"] for item in report] == ["shown"] * 4 + ["reverted"] * (len(report) - 4)
+    assert report[1]["handles"] == ["h1"]
     output_of("undo", "latest")
     again = json_of("show", "latest", "--all")["messages"]
-    assert [held["state"] for held in again].count("folded") == view["folded"]
+    assert [item["state"] for item in again].count("folded") == view["folded"]
     assert again[1]["pruned"] == ["h1"]
     output = output_of("show", "latest", "--all")
     assert again[1]["message"]["info"]["id"] in output
@@ -137,9 +137,11 @@ def test_the_whole_log_names_places_handles_and_states(live: str):
 
 
 def test_a_session_is_found_by_a_beginning_that_only_it_has(store: str):
-    made = sample_transcript(calls=2)
+    transcript = sample_transcript(calls=2)
     names = ("ses_shop", "ses_shoper", "ses_bakery")
-    fill_store(store, *(replace(made, info=replace(made.info, id=name)) for name in names))
+    fill_store(
+        store, *(replace(transcript, info=replace(transcript.info, id=name)) for name in names)
+    )
     assert json_of("show", "ses_b")["id"] == "ses_bakery"
     assert json_of("show", "ses_shop")["id"] == "ses_shop"
     assert json_of("show", "latest")["id"] == "ses_bakery"
@@ -152,13 +154,13 @@ def test_a_session_is_found_by_a_beginning_that_only_it_has(store: str):
 
 
 def test_words_are_found_shown_pruned_and_folded(live: str):
-    found = json_of("search", "latest", "entry", "29")
-    assert set(found) == {"id", "query", "found"}
-    (hit,) = found["found"]
+    report = json_of("search", "latest", "entry", "29")
+    assert set(report) == {"id", "query", "found"}
+    (hit,) = report["found"]
     assert set(hit) == {"handle", "message", "place", "kind", "tool", "snippet", "state"}
     assert (hit["tool"], hit["state"]) == ("read", "shown")
     states = {
-        held["state"] for held in json_of("search", "latest", "order", "--limit", "99")["found"]
+        item["state"] for item in json_of("search", "latest", "order", "--limit", "99")["found"]
     }
     assert states >= {"shown", "folded"}
     output_of("undo", "latest")
@@ -197,13 +199,13 @@ def test_what_is_recalled_is_what_was_said_to_the_byte(store: str):
 
 def test_what_is_undone_can_be_redone(live: str):
     view = json_of("show", "latest")["messages"]
-    told = json_of("undo", "latest")
-    assert set(told) == {"id", "act", "before", "after"}
-    assert (told["act"]["number"], told["act"]["state"]) == (2, "undone")
-    assert told["before"] < told["after"]
+    result = json_of("undo", "latest")
+    assert set(result) == {"id", "act", "before", "after"}
+    assert (result["act"]["number"], result["act"]["state"]) == (2, "undone")
+    assert result["before"] < result["after"]
     assert json_of("show", "latest")["messages"] != view
     again = json_of("undo", "latest", "--redo")
-    assert (again["before"], again["after"]) == (told["after"], told["before"])
+    assert (again["before"], again["after"]) == (result["after"], result["before"])
     assert json_of("show", "latest")["messages"] == view
     output = output_of("undo", "latest", "--operation", "1")
     assert "Operation 1 (prune) was undone" in output
@@ -212,8 +214,8 @@ def test_what_is_undone_can_be_redone(live: str):
 
 def test_a_session_goes_back_to_a_message(live: str):
     view = json_of("show", "latest")["messages"]
-    told = json_of("revert", "latest", "h5")
-    assert (told["act"]["kind"], told["act"]["number"]) == ("revert", 3)
+    result = json_of("revert", "latest", "h5")
+    assert (result["act"]["kind"], result["act"]["number"]) == ("revert", 3)
     assert len(json_of("show", "latest")["messages"]) == 11
     output_of("undo", "latest")
     assert json_of("show", "latest")["messages"] == view
@@ -272,8 +274,8 @@ def test_events_are_followed_until_an_interrupt(store: str):
         assert program.stderr is not None
         assert json.loads(program.stdout.readline())["number"] == 1
         with foldmark.open(store, session="ses_live") as writing:
-            said = writing.user("Are you there?")
-        while json.loads(program.stdout.readline())["data"].get("message") != said.id:
+            message = writing.user("Are you there?")
+        while json.loads(program.stdout.readline())["data"].get("message") != message.id:
             pass
         program.send_signal(signal.SIGINT)
         assert program.wait(timeout=20) == 130

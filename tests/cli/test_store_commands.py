@@ -33,8 +33,8 @@ from tests.support.cli_program import (
 
 
 def named(name: str, title: str = "How the orders load") -> Transcript:
-    made = sample_transcript(calls=4)
-    return replace(made, info=replace(made.info, id=name, title=title))
+    transcript = sample_transcript(calls=4)
+    return replace(transcript, info=replace(transcript.info, id=name, title=title))
 
 
 # --- where the store is --------------------------------------------------------------------
@@ -123,18 +123,22 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path):
 
 
 def test_import_tells_what_it_brought(store: str, tmp_path: Path):
-    made = generate(3, messages=300, pivots=True, pruned=True, window=40_000)
-    path = write_transcript(tmp_path, made)
-    found = json_of("import", path)
-    (told,) = found["imported"]
-    assert (told["id"], told["messages"], told["file"]) == (made.info.id, 300, str(path))
-    log = foldmark.Log(counter("classes"), made.messages)
-    assert (told["pivots"], told["pruned"]) == (len(log.pivots), len(log.marks))
-    assert told["pivots"] > 0 < told["pruned"]
-    assert found["refused"] == []
+    transcript = generate(3, messages=300, pivots=True, pruned=True, window=40_000)
+    path = write_transcript(tmp_path, transcript)
+    report = json_of("import", path)
+    (result,) = report["imported"]
+    assert (result["id"], result["messages"], result["file"]) == (
+        transcript.info.id,
+        300,
+        str(path),
+    )
+    log = foldmark.Log(counter("classes"), transcript.messages)
+    assert (result["pivots"], result["pruned"]) == (len(log.pivots), len(log.marks))
+    assert result["pivots"] > 0 < result["pruned"]
+    assert report["refused"] == []
     output = output_of("import", path, "--as", "again")
-    assert f"{told['tokens']:,}" in output
-    assert session_ids(store) == ["again", made.info.id]
+    assert f"{result['tokens']:,}" in output
+    assert session_ids(store) == ["again", transcript.info.id]
 
 
 def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_gets_its_own(
@@ -145,12 +149,12 @@ def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_ge
     assert "1 file unchanged" in output_of("import", path)
     assert session_ids(store) == ["ses_a"]
     other = replace(named("ses_a"), messages=named("ses_a").messages[1:])
-    told = json_of("import", write_transcript(tmp_path, other, "other.json"))
-    (kept,) = told["imported"]
-    assert kept["state"] == "new"
-    assert kept["id"].startswith("ses_a-")
+    result = json_of("import", write_transcript(tmp_path, other, "other.json"))
+    (entry,) = result["imported"]
+    assert entry["state"] == "new"
+    assert entry["id"].startswith("ses_a-")
     output_of("import", path, "--as", "ses_b")
-    assert session_ids(store) == ["ses_b", kept["id"], "ses_a"]
+    assert session_ids(store) == ["ses_b", entry["id"], "ses_a"]
 
 
 def test_one_bad_file_fails_alone(store: str, tmp_path: Path):
@@ -161,8 +165,8 @@ def test_one_bad_file_fails_alone(store: str, tmp_path: Path):
         "import", good[0], bad, good[1], tmp_path / "none.json", "--json"
     )
     assert code == 2
-    assert [held["id"] for held in json.loads(output)["imported"]] == ["ses_a", "ses_b"]
-    assert [held["file"] for held in json.loads(output)["refused"]] == [
+    assert [item["id"] for item in json.loads(output)["imported"]] == ["ses_a", "ses_b"]
+    assert [item["file"] for item in json.loads(output)["refused"]] == [
         str(bad),
         str(tmp_path / "none.json"),
     ]
@@ -193,8 +197,8 @@ def test_a_store_is_imported_session_by_session(store: str, tmp_path: Path):
     assert code == 2
     assert errors.count("\n") == 1
     assert "session ses_a is already in" in errors
-    (told,) = json.loads(output)["imported"]
-    assert (told["id"], told["pivots"], told["pruned"] > 0) == ("ses_live", 1, True)
+    (result,) = json.loads(output)["imported"]
+    assert (result["id"], result["pivots"], result["pruned"] > 0) == ("ses_live", 1, True)
     for command in ("show", "export"):
         copied = json_of(command, "ses_live")
         assert copied == json_of(command, "ses_live", "--store", other)
@@ -212,19 +216,23 @@ def test_a_store_is_not_imported_into_itself_nor_under_one_id(tmp_path: Path):
 
 
 def test_what_is_exported_is_what_was_imported(store: str, tmp_path: Path):
-    made = generate(5, messages=200, pivots=True, pruned=True, window=40_000)
-    path = write_transcript(tmp_path, made)
+    transcript = generate(5, messages=200, pivots=True, pruned=True, window=40_000)
+    path = write_transcript(tmp_path, transcript)
     output_of("import", path)
     code, output, errors = run_cli("export", "latest")
     assert (code, errors) == (0, "")
-    assert decode_transcript(output.encode()) == made
+    assert decode_transcript(output.encode()) == transcript
 
 
 def test_a_session_is_written_to_a_private_file_once(store: str, tmp_path: Path):
     fill_store(store, named("ses_a"))
     path = tmp_path / "out.json"
-    told = json_of("export", "ses_a", "-o", path)
-    assert (told["id"], told["path"], told["size"]) == ("ses_a", str(path), path.stat().st_size)
+    result = json_of("export", "ses_a", "-o", path)
+    assert (result["id"], result["path"], result["size"]) == (
+        "ses_a",
+        str(path),
+        path.stat().st_size,
+    )
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert decode_transcript(path.read_bytes()) == named("ses_a")
     path.write_text("precious")
@@ -241,15 +249,15 @@ def test_a_session_is_written_to_a_private_file_once(store: str, tmp_path: Path)
 
 def test_sessions_are_listed_with_the_newest_first(store: str):
     fill_store(store, named("ses_old", "The older one"), named("ses_new", "The newer one"))
-    found = json_of("sessions")
-    assert set(found) == {"store", "sessions", "disk", "size"}
-    assert [held["id"] for held in found["sessions"]] == ["ses_new", "ses_old"]
-    assert set(found["sessions"][0]) == {
+    report = json_of("sessions")
+    assert set(report) == {"store", "sessions", "disk", "size"}
+    assert [item["id"] for item in report["sessions"]] == ["ses_new", "ses_old"]
+    assert set(report["sessions"][0]) == {
         *("id", "title", "directory", "messages", "tokens", "size", "acts"),
         *("created", "updated", "writer"),
     }
-    assert found["sessions"][0]["messages"] == len(named("x").messages)
-    assert found["size"] == sum(held["size"] for held in found["sessions"])
+    assert report["sessions"][0]["messages"] == len(named("x").messages)
+    assert report["size"] == sum(item["size"] for item in report["sessions"])
     output = output_of("sessions")
     assert output.index("ses_new") < output.index("ses_old")
     for text in ("The newer one", "just now", "2 sessions, ", "on disk"):
@@ -266,7 +274,7 @@ def test_who_is_writing_is_told(store: str):
     fill_store(store, named("ses_b"))
     with foldmark.open(store, session="ses_a") as writing:
         writing.user("Hello")
-        listed = {held["id"]: held for held in json_of("sessions")["sessions"]}
+        listed = {item["id"]: item for item in json_of("sessions")["sessions"]}
         assert f"process {os.getpid()} on" in listed["ses_a"]["writer"]
         assert listed["ses_b"]["writer"] is None
         assert f"written by process {os.getpid()}" in output_of("sessions")
@@ -325,17 +333,19 @@ def test_sessions_are_removed_only_when_that_is_said(store: str):
     assert json_of("gc")["sessions"] == []
     assert json_of("gc", "--older-than", "1")["sessions"] == []
     assert len(session_ids(store)) == 2
-    told = json_of(*old, "--yes")
-    assert set(told) == {"dry_run", "sessions", "before", "after"}
-    assert sorted(told["sessions"]) == ["ses_a", "ses_b"]
+    result = json_of(*old, "--yes")
+    assert set(result) == {"dry_run", "sessions", "before", "after"}
+    assert sorted(result["sessions"]) == ["ses_a", "ses_b"]
     assert session_ids(store) == []
     assert "Removed 0 sessions" in output_of(*old)
     for days in ("nan", "-1", "many"):
         assert "Traceback" not in refusal("gc", "--older-than", days)
 
 
-@pytest.mark.parametrize(("answer", "left"), [(b"y\n", []), (b"n\n", ["ses_a"])])
-def test_a_terminal_is_asked_before_sessions_go(tmp_path: Path, answer: bytes, left: list[str]):
+@pytest.mark.parametrize(("answer", "remaining"), [(b"y\n", []), (b"n\n", ["ses_a"])])
+def test_a_terminal_is_asked_before_sessions_go(
+    tmp_path: Path, answer: bytes, remaining: list[str]
+):
     import pty  # noqa: PLC0415 - there are systems without
 
     where = fill_store(str(tmp_path / "a.db"), named("ses_a"))
@@ -345,19 +355,19 @@ def test_a_terminal_is_asked_before_sessions_go(tmp_path: Path, answer: bytes, l
     done = subprocess.run(
         command, stdin=theirs, stdout=theirs, stderr=theirs, check=False, env=environment()
     )
-    told = os.read(ours, 65536).decode()
+    result = os.read(ours, 65536).decode()
     os.close(theirs)
     os.close(ours)
     assert done.returncode == 0
-    assert "ses_a" in told
-    assert session_ids(where) == left
+    assert "ses_a" in result
+    assert session_ids(where) == remaining
 
 
 def test_a_backup_is_a_store_itself(store: str, tmp_path: Path):
     compacted_store(store)
     path = tmp_path / "copy.db"
-    told = json_of("backup", path)
-    assert told == {"path": str(path), "size": path.stat().st_size, "sessions": 1}
+    result = json_of("backup", path)
+    assert result == {"path": str(path), "size": path.stat().st_size, "sessions": 1}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     ours, theirs = (json_of("show", "latest", "--store", store) for store in (store, path))
     assert ours == theirs

@@ -214,7 +214,7 @@ def check_view(where: str, messages: list[Message], policy: Policy) -> None:
 
 @on_each_store
 @given(
-    messages=sessions(most=30),
+    messages=sessions(max_size=30),
     policy=st.sampled_from(list(PRESETS.values())),
     undone=st.sets(st.integers(0, 2), max_size=2),
 )

@@ -5,8 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -47,32 +46,30 @@ def environment(**changes: str) -> dict[str, str]:
     return {**own, "TERM": "xterm-256color", **changes}
 
 
-@contextmanager
-def patched_streams(data: bytes, changes: dict[str, str]) -> Iterator[list[BytesIO]]:
-    """Standard output and standard error as bytes, with input and environment variables set."""
-    outputs = [BytesIO(), BytesIO()]
+def run_cli(*arguments: object, data: bytes = b"", **changes: str) -> tuple[int, str, str]:
+    """Run the program in this process; returns its exit code, output and errors."""
+    return _run(arguments, data, changes)
+
+
+def _run(
+    arguments: Iterable[object], data: bytes, changes: Mapping[str, str]
+) -> tuple[int, str, str]:
+    encoding = changes.get("PYTHONIOENCODING", "utf-8")
+    outputs = [TextIOWrapper(BytesIO(), encoding=encoding) for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         for name in _TERMINAL:
             patch.delenv(name, raising=False)
         for name, value in changes.items():
             patch.setenv(name, value)
-        encoding = changes.get("PYTHONIOENCODING", "utf-8")
         patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(data), encoding="utf-8"))
-        for name, output in zip(("stdout", "stderr"), outputs, strict=True):
-            patch.setattr(sys, name, TextIOWrapper(output, encoding=encoding))
-        yield outputs
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for stream in (sys.stdout, sys.stderr):
-            stream.detach()  # pyright: ignore[reportAttributeAccessIssue] - ours
-
-
-def run_cli(*arguments: object, data: bytes = b"", **changes: str) -> tuple[int, str, str]:
-    """Run the program in this process; returns its exit code, output and errors."""
-    with patched_streams(data, changes) as outputs:
+        patch.setattr(sys, "stdout", outputs[0])
+        patch.setattr(sys, "stderr", outputs[1])
         code = main(list(map(str, arguments)))
-    output, errors = (stream.getvalue().decode("utf-8", "surrogatepass") for stream in outputs)
-    return code, output, errors
+    texts: list[str] = []
+    for output in outputs:
+        output.seek(0)
+        texts.append(output.buffer.read().decode("utf-8", "surrogatepass"))
+    return code, texts[0], texts[1]
 
 
 def run_program(*arguments: object, **changes: str) -> "subprocess.Popen[bytes]":
@@ -88,7 +85,7 @@ def run_program(*arguments: object, **changes: str) -> "subprocess.Popen[bytes]"
 
 def output_of(*arguments: object, **changes: str) -> str:
     """The output of a command that must succeed."""
-    code, output, errors = run_cli(*arguments, **{"COLUMNS": "100", **changes})
+    code, output, errors = _run(arguments, b"", {"COLUMNS": "100", **changes})
     assert code == 0, errors
     return output
 
@@ -100,7 +97,7 @@ def json_of(*arguments: object) -> dict[str, Any]:
 
 def refusal(*arguments: object, **changes: str) -> str:
     """The one line with which the program refuses something."""
-    code, output, errors = run_cli(*arguments, **changes)
+    code, output, errors = _run(arguments, b"", changes)
     assert (code, output) == (2, "")
     assert errors.startswith("foldmark: ")
     assert errors.endswith("\n")
