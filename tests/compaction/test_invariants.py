@@ -1,29 +1,19 @@
-"""What must always hold, over sessions of every kind (the numbers are those of docs/design.md)."""
+"""Invariants over sessions of every kind (the numbers are those of docs/design.md)."""
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foldmark.analysis.plan import session_plan
-from foldmark.compaction.fold import (
-    check_window,
-    min_view_tokens,
-    session_fold,
-    tokens_used,
-)
-from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
+from foldmark.compaction.fold import check_window, min_view_tokens, session_fold, tokens_used
+from foldmark.compaction.pivot import append_pivot
 from foldmark.compaction.prune import prune_plan
 from foldmark.errors import WindowTooSmall
 from foldmark.log.log import Log
 from foldmark.log.marks import marked_messages
 from foldmark.log.view import Viewer, view_start
 from foldmark.model.messages import AssistantInfo, Message, TextPart
-from foldmark.model.prompt_messages import (
-    AssistantMessage,
-    Call,
-    Text,
-    ToolMessage,
-)
+from foldmark.model.prompt_messages import AssistantMessage, Call, Text, ToolMessage
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK, PRESETS
 from foldmark.tokens.budget import is_overflow, usable, used
@@ -39,20 +29,15 @@ def opened(messages: list[Message], usable_tokens: int = 0) -> tuple[Log, Viewer
     return log, Viewer(log, FOLDMARK, usable=usable_tokens)
 
 
-def compacted(viewer: Viewer, room: int, fixed: int = 0) -> None:
-    """Make a pivot as a session would: marker, tail and a summary of the largest size allowed."""
-    log = viewer.log
-    check_window(viewer, room, fixed=fixed)
-    start = session_fold(viewer, room, fixed=fixed).tail_start
-    number = len(log)
-    marker = MessageIds(session="s", message=f"marker_{number}", part=f"p{number}", at=number)
-    log.append(marker_message(marker, auto=True, tail_start=start))
-    left = room - fixed - min_view_tokens(viewer, room)
-    room_for_it = min(viewer.policy.view.summary, room // 4, left)
-    text = "done " * int(room_for_it / 0.83)
-    assert by_classes(text) <= room_for_it
-    made = MessageIds(session="s", message=f"summary_{number}", part=f"q{number}", at=number)
-    log.append(summary_message(made, text or "done", marker=marker.message))
+def compact(viewer: Viewer, budget: int, fixed: int = 0) -> None:
+    """Append a pivot as a session does, with a summary of the largest size."""
+    check_window(viewer, budget, fixed=fixed)
+    start = session_fold(viewer, budget, fixed=fixed).tail_start
+    available = budget - fixed - min_view_tokens(viewer, budget)
+    limit = min(viewer.policy.view.summary, budget // 4, available)
+    text = "done " * int(limit / 0.83)
+    assert by_classes(text) <= limit
+    append_pivot(viewer.log, text or "done", tail_start=start)
 
 
 @given(sessions())
@@ -66,47 +51,42 @@ def test_1_every_view_is_one_that_providers_accept(messages: list[Message]) -> N
 def test_1_calls_and_results_are_paired_under_every_preset(messages: list[Message]) -> None:
     for policy in PRESETS.values():
         log = Log(counter(policy.estimate), messages)
-        shown = Viewer(log, policy).view().messages
-        for place, message in enumerate(shown):
+        view = Viewer(log, policy).view().messages
+        for index, message in enumerate(view):
             if isinstance(message, ToolMessage):
-                calls = [block for block in shown[place - 1].content if isinstance(block, Call)]
-                assert [call.tool_call_id for call in calls] == [
-                    result.tool_call_id for result in message.content
-                ]
+                calls = [block for block in view[index - 1].content if isinstance(block, Call)]
+                results = [result.tool_call_id for result in message.content]
+                assert [call.tool_call_id for call in calls] == results
 
 
 @given(sessions(), limits, st.integers(0, 400))
-def test_2_a_pivot_brings_the_view_into_the_window_or_says_that_none_can(
+def test_2_a_pivot_makes_the_view_fit_or_raises_an_error(
     messages: list[Message], limit: Limit, fixed: int
 ) -> None:
-    room = usable(FOLDMARK, limit)
-    _, viewer = opened(messages, room)
-    too_small: WindowTooSmall | None = None
+    budget = usable(FOLDMARK, limit)
+    _, viewer = opened(messages, budget)
     try:
-        compacted(viewer, room, fixed)
+        compact(viewer, budget, fixed)
     except WindowTooSmall as error:
-        too_small = error
-    if too_small is not None:
-        assert too_small.fixed > too_small.usable == room
+        assert error.fixed > error.usable == budget  # noqa: PT017 - not every window is too small
         return
-    assert viewer.view().tokens + fixed <= room
+    assert viewer.view().tokens + fixed <= budget
     assert_valid(viewer.view().messages)
-    assert not is_overflow(FOLDMARK, tokens_used(viewer, fixed=fixed), limit) or (
-        tokens_used(viewer, fixed=fixed) == room
-    )
+    tokens = tokens_used(viewer, fixed=fixed)
+    assert not is_overflow(FOLDMARK, tokens, limit) or tokens == budget
 
 
 @given(sessions(), limits)
 def test_3_prune_and_its_undoing_leave_the_log_and_the_view_as_they_were(
     messages: list[Message], limit: Limit
 ) -> None:
-    room = usable(FOLDMARK, limit)
-    log, viewer = opened(messages, room)
+    budget = usable(FOLDMARK, limit)
+    log, viewer = opened(messages, budget)
     before, view = encode(marked_messages(log)), viewer.view()
-    plan = prune_plan(log, FOLDMARK.prune, usable=room)
+    plan = prune_plan(log, FOLDMARK.prune, usable=budget)
     log.mark(plan.ordinals, at=5)
     assert [entry.message for entry in log.entries.values()] == messages
-    assert viewer.view() == Viewer(log, FOLDMARK, usable=room).view()
+    assert viewer.view() == Viewer(log, FOLDMARK, usable=budget).view()
     assert set(plan.ordinals) <= set(log.marks)
     log.unmark(plan.ordinals)
     assert encode(marked_messages(log)) == before
@@ -115,20 +95,20 @@ def test_3_prune_and_its_undoing_leave_the_log_and_the_view_as_they_were(
 
 @given(sessions(), limits)
 def test_3_pruning_twice_is_pruning_once(messages: list[Message], limit: Limit) -> None:
-    room = usable(FOLDMARK, limit)
-    log, viewer = opened(messages, room)
+    budget = usable(FOLDMARK, limit)
+    log, viewer = opened(messages, budget)
     start = view_start(log, FOLDMARK.view)
-    log.mark(prune_plan(log, FOLDMARK.prune, start=start, usable=room).ordinals, at=5)
+    log.mark(prune_plan(log, FOLDMARK.prune, start=start, usable=budget).ordinals, at=5)
     view = viewer.view()
-    assert prune_plan(log, FOLDMARK.prune, start=start, usable=room).prune == ()
+    assert prune_plan(log, FOLDMARK.prune, start=start, usable=budget).prune == ()
     assert viewer.view() == view
 
 
 @given(sessions())
-def test_3_undoing_a_pivot_gives_the_very_view_of_before(messages: list[Message]) -> None:
+def test_3_undoing_a_pivot_restores_the_view(messages: list[Message]) -> None:
     log, viewer = opened(messages, 50_000)
     before = viewer.view()
-    compacted(viewer, 50_000)
+    compact(viewer, 50_000)
     assert viewer.view() != before
     undone = Viewer(without_pivots(log), FOLDMARK, usable=50_000)
     assert undone.view().messages == before.messages
@@ -144,44 +124,34 @@ def test_3_a_view_carried_on_is_the_view_built_anew(messages: list[Message], nam
 
 
 @given(sessions())
-def test_6_the_users_words_survive_every_pivot(messages: list[Message]) -> None:
+def test_6_the_users_text_is_kept_across_every_pivot(messages: list[Message]) -> None:
     log, viewer = opened(messages, 50_000)
     for _ in range(2):
-        compacted(viewer, 50_000)
-        said = "\n\n".join(texts(viewer.view()))
+        compact(viewer, 50_000)
+        text = "\n\n".join(texts(viewer.view()))
         requests = log.requests.all
         if requests:
             first, newest = requests[0], requests[-1]
-            assert first.text in said
+            assert first.text in text
             if not log.requests.is_answered(newest, len(log)):
-                assert newest.text in said
-            if f"First request (answered):\n{first.text}" in said:
+                assert newest.text in text
+            if f"First request (answered):\n{first.text}" in text:
                 assert log.requests.is_answered(first, len(log))
-        assert all(rule.text in said for rule in log.requests.rules)
+        assert all(rule.text in text for rule in log.requests.rules)
 
 
 @given(sessions())
-def test_7_only_a_complete_marker_is_shown_and_no_prompt_is_swallowed(
-    messages: list[Message],
-) -> None:
-    _, viewer = opened(messages)
-    view = viewer.view()
-    said = texts(view)
-    assert sum(text.endswith(MARKER) for text in said) == (1 if view.pivot else 0)
-    since = messages[view.pivot.marker + 1 :] if view.pivot else messages
-    for message in since:
-        if message.is_user:
-            for part in message.parts:
-                if isinstance(part, TextPart) and part.text.strip() and not part.ignored:
-                    assert part.text in said
-    summaries = sum(
-        text.startswith("Summary ")
-        for shown in view.messages
-        if isinstance(shown, AssistantMessage)
-        for block in shown.content
-        if isinstance(block, Text)
-        for text in [block.text]
-    )
+def test_7_only_a_complete_marker_is_shown_and_no_prompt_is_lost(messages: list[Message]) -> None:
+    view = opened(messages)[1].view()
+    visible = texts(view)
+    assert sum(text.endswith(MARKER) for text in visible) == (1 if view.pivot else 0)
+    later = messages[view.pivot.marker + 1 :] if view.pivot else messages
+    for part in (part for message in later if message.is_user for part in message.parts):
+        if isinstance(part, TextPart) and part.text.strip() and not part.ignored:
+            assert part.text in visible
+    replies = [message for message in view.messages if isinstance(message, AssistantMessage)]
+    blocks = [block for reply in replies for block in reply.content if isinstance(block, Text)]
+    summaries = sum(block.text.startswith("Summary ") for block in blocks)
     assert summaries == (1 if view.pivot else 0)
 
 
@@ -204,14 +174,14 @@ def test_8_auto_false_is_obeyed_and_tokens_are_the_larger_of_measured_and_estima
 
 
 @given(sessions())
-def test_9_a_request_begins_with_the_bytes_of_the_one_before(messages: list[Message]) -> None:
+def test_9_a_request_starts_with_the_bytes_of_the_previous_one(messages: list[Message]) -> None:
     log, viewer = opened([])
     sent, pivot = b"", None
     for message in messages:
-        # An answer: the view before it was a request. That for a summary is another's.
+        # Before each reply, the view was sent as a request; summaries have requests of their own.
         if isinstance(message.info, AssistantInfo) and not message.info.summary:
             view = viewer.view()
-            request = b"".join(msgspec.json.encode(shown) for shown in view.messages)
+            request = b"".join(map(msgspec.json.encode, view.messages))
             assert request.startswith(sent) or view.pivot != pivot
             sent, pivot = request, view.pivot
         log.append(message)

@@ -1,8 +1,8 @@
-"""Sessions of every kind that may occur: parallel, interrupted, failed and repeated calls, several
-pivots, failed markers, media, empty messages.
+"""Sessions of every kind: parallel, interrupted, failed and repeated calls, several pivots, failed
+markers, media, empty messages.
 
-Parts are drawn from pools that are made once: a session is then a few dozen choices, and thousands
-of sessions can be tried.
+Parts are drawn from pools that are built once, so that a session is only a few dozen choices and
+thousands of sessions can be tried.
 """
 
 import random
@@ -48,25 +48,25 @@ def _sentence() -> str:
 
 
 def _tool(tool: str) -> ToolPart:
-    """A call in some state; few call ids, as what repeats by chance is what breaks naive code."""
-    given: dict[str, Any] = {"command": _sentence()}
+    """A call in a random state; few call ids, so that some are repeated."""
+    arguments: dict[str, Any] = {"command": _sentence()}
     if tool in {"read", "edit"}:
-        given = {"filePath": _choice.choice(FILES)}
+        arguments = {"filePath": _choice.choice(FILES)}
         if _choice.random() < 0.3:
-            given |= {"offset": 10, "limit": 20}
+            arguments |= {"offset": 10, "limit": 20}
     start = _choice.randint(1, 50)
     time = Time(start=start, end=start + _choice.randint(0, 20))
     output = _sentence() * _choice.choice((0, 1, 5, 40, 200))
     attached = (FilePart(mime="image/png", url=PNG),) if _choice.random() < 0.1 else ()
     state = _choice.choice(
         (
-            Completed(input=given, output=output, time=time, metadata={"exit": 0}),
-            Completed(input=given, output=output, time=time, attachments=attached),
-            Completed(input=given, output=output, time=time, metadata={"exit": 1}),
-            Completed(input=given, output=output, time=Time(start=start, end=99, compacted=99)),
-            Failed(input=given, error=_sentence(), time=time),
-            Running(input=given, time=Time(start=start)),
-            Pending(input=given),
+            Completed(input=arguments, output=output, time=time, metadata={"exit": 0}),
+            Completed(input=arguments, output=output, time=time, attachments=attached),
+            Completed(input=arguments, output=output, time=time, metadata={"exit": 1}),
+            Completed(input=arguments, output=output, time=Time(start=start, end=99, compacted=99)),
+            Failed(input=arguments, error=_sentence(), time=time),
+            Running(input=arguments, time=Time(start=start)),
+            Pending(input=arguments),
         )
     )
     call_id = _choice.choice(("c1", "c2", "c3", "c4", "c5", ""))
@@ -74,8 +74,8 @@ def _tool(tool: str) -> ToolPart:
 
 
 TOOLS = [_tool(name) for name in ("read", "edit", "bash", "grep", "skill") * 24]
-SAID = [TextPart(text=_sentence()) for _ in range(30)] + [TextPart(text=""), TextPart(text=" \n")]
-THOUGHTS = [
+TEXTS = [TextPart(text=_sentence()) for _ in range(30)] + [TextPart(text=""), TextPart(text=" \n")]
+REASONINGS = [
     ReasoningPart(text=text, metadata={"anthropic": {"signature": "s"}})
     for text in (_sentence(), _sentence(), _sentence(), "", " ")
 ]
@@ -104,9 +104,9 @@ def assistant_messages(draw: st.DrawFn, number: int, parent: str) -> Message:
     kind = draw(st.integers(0, 15))
     parts: list[AnyPart] = [StepStartPart()] if kind % 2 else []
     if kind >= 12:
-        parts.append(draw(st.sampled_from(THOUGHTS)))
+        parts.append(draw(st.sampled_from(REASONINGS)))
     if kind % 4 < 2:
-        parts.append(draw(st.sampled_from(SAID)))
+        parts.append(draw(st.sampled_from(TEXTS)))
     tools = draw(st.lists(st.sampled_from(TOOLS), max_size=4)) if kind % 3 else []
     parts += tools
     finish = "tool-calls" if tools else ("stop", "stop", "length", "")[kind % 4]
@@ -127,15 +127,15 @@ def assistant_messages(draw: st.DrawFn, number: int, parent: str) -> Message:
 
 @st.composite
 def pivots(draw: st.DrawFn, number: int, ids: list[str]) -> list[Message]:
-    """A marker and what became of it: done, failed, half written, or not begun."""
+    """A marker with a summary that is done, failed, incomplete or missing."""
     tail = draw(st.sampled_from(("", "", "msg_gone", *ids[-8:])))
     part = CompactionPart(auto=True, tail_start_id=tail or UNSET)
     marker = Message(info=UserInfo(id=f"msg_{number}"), parts=(part,))
-    fate = draw(st.sampled_from(("done", "done", "failed", "half", "queued")))
-    if fate == "queued":
+    outcome = draw(st.sampled_from(("done", "done", "failed", "half", "queued")))
+    if outcome == "queued":
         return [marker]
-    extra: dict[str, Any] = {} if fate == "half" else {"finish": "stop"}
-    if fate == "failed":
+    extra: dict[str, Any] = {} if outcome == "half" else {"finish": "stop"}
+    if outcome == "failed":
         extra["error"] = {"name": "APIError"}
     info = AssistantInfo(
         id=f"msg_{number + 1}",
@@ -151,10 +151,10 @@ def pivots(draw: st.DrawFn, number: int, ids: list[str]) -> list[Message]:
 
 
 @st.composite
-def sessions(draw: st.DrawFn, most: int = 24) -> list[Message]:
+def sessions(draw: st.DrawFn, max_size: int = 24) -> list[Message]:
     messages: list[Message] = []
     parent = ""
-    kinds = draw(st.lists(st.integers(0, 9), max_size=most))
+    kinds = draw(st.lists(st.integers(0, 9), max_size=max_size))
     for step, kind in enumerate(kinds):
         number = step * 10
         if kind <= 2:

@@ -1,4 +1,4 @@
-"""A view told in lines, for tests that compare it."""
+"""A view as lines of text, for tests that compare it."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ from foldmark.model.messages import AnyPart, Message, TextPart, ToolPart
 from foldmark.model.prompt_messages import Call, Media, Reasoning, Result, Text
 from foldmark.policy import FOLDMARK, Policy
 from foldmark.tokens.counters import counter
-from foldmark.wire.codec import options
+from foldmark.wire.codec import subobject
 
 
 def told(viewer: Viewer) -> list[str]:
-    """The view, a line for each block of it."""
+    """The view with one line per block."""
     return [
         line(str(message.__struct_config__.tag), block)
         for message in viewer.view().messages
@@ -40,13 +40,13 @@ def shown(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> lis
 
 
 def joined(parts: Iterable[AnyPart], key: str) -> str:
-    """The text of which these parts were made."""
+    """The text from which these parts were parsed."""
     pieces: list[str] = []
     for part in parts:
         if isinstance(part, TextPart):
             pieces.append(part.text)
         elif isinstance(part, ToolPart):
-            own = options(part.metadata, key)
+            own = subobject(part.metadata, key)
             if "before" in own:
                 pieces += (own["before"], (part.state.input or {})["command"], own["after"])
     return "".join(pieces)

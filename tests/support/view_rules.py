@@ -1,4 +1,4 @@
-"""Rules that every view must obey, checked on its messages."""
+"""Rules for the messages of every view."""
 
 from hypothesis import strategies as st
 
@@ -34,29 +34,27 @@ def opaque(block: Text) -> bool:
 
 
 def assert_valid(messages: tuple[PromptMessage, ...]) -> None:
-    seen: set[str] = set()
-    for place, message in enumerate(messages):
+    """Check that providers accept these messages: roles, pairs of calls and results, content."""
+    call_ids: set[str] = set()
+    for index, message in enumerate(messages):
         assert message.content
-        before = messages[place - 1] if place else None
+        before = messages[index - 1] if index else None
         match message:
             case UserMessage():
                 assert not isinstance(before, UserMessage)
             case AssistantMessage():
                 assert isinstance(before, UserMessage | ToolMessage)
-                calls = [block for block in message.content if isinstance(block, Call)]
-                results = messages[place + 1] if place + 1 < len(messages) else None
-                if calls:
+                ids = [block.tool_call_id for block in message.content if isinstance(block, Call)]
+                results = messages[index + 1] if index + 1 < len(messages) else None
+                if ids:
                     assert isinstance(results, ToolMessage)
-                    assert [call.tool_call_id for call in calls] == [
-                        result.tool_call_id for result in results.content
-                    ]
-                ids = [call.tool_call_id for call in calls]
+                    assert ids == [result.tool_call_id for result in results.content]
                 assert len(set(ids)) == len(ids)
-                assert not seen & set(ids)
-                seen |= set(ids)
+                assert not call_ids & set(ids)
+                call_ids |= set(ids)
             case ToolMessage():
                 assert isinstance(before, AssistantMessage)
                 assert any(isinstance(block, Call) for block in before.content)
         for block in message.content:
-            # Blank only where it stands for something that its own provider alone can read.
+            # Only opaque data of a provider may have a blank text.
             assert not isinstance(block, Text) or block.text.strip() or opaque(block)
