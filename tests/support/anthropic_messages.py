@@ -128,6 +128,10 @@ LISTS: dict[str, list[Json]] = {
     "files": [user(SHOT, LINKED, PDF, PAPER, NOTE, HELD, UPLOAD, {**SHOT, **MARK})],
     "compaction": [assistant(FOLDED), assistant({"type": "compaction", "content": None})],
     "unknown blocks": [user({"type": "hologram", "depth": 3}), assistant({"type": "fallback"})],
+    "opaque": [
+        user(text(**MARK)), assistant(THOUGHT, HIDDEN, FOLDED, SEARCH, use()),
+        user(result("a", [text("1"), SHOT])), assistant(HIDDEN), user(text("And?")),
+    ],
     "fields of a message": [{"role": "user", "content": "Go", "id": "7"}, assistant(use(), id="8")],
 }  # fmt: skip
 
@@ -242,6 +246,8 @@ RESPONSE: Json = {
 }
 CASES = FormatCases(
     user=user(text("Wait")),
+    call=lambda name: assistant(use(name)),
+    result=lambda name: user(result(name, "done")),
     lists=LISTS,
     stretches={"another order": 1},
     odd_lists=ODD_LISTS,
@@ -258,7 +264,10 @@ CASES = FormatCases(
         (user({"type": "tool_result"}), "the field 'tool_use_id' is missing"),
         (user(result("a", 5)), "'content' of a tool_result is a number"),
     ],
+    opaque=("c2ln", "ZGF0YQ", "compaction", "srvtoolu"),
+    readable=("What was done so far.",),
     reply=RESPONSE,
+    reply_messages=[assistant(*RESPONSE["content"])],
     sdk_reply=SdkMessage.model_validate,
     tokens=Tokens(input=10, output=5, reasoning=0, total=135, cache=Cache(read=100, write=20)),
     model="claude-opus-5",

@@ -50,6 +50,8 @@ class FormatCases(NamedTuple):
     """The test data of one API format."""
 
     user: Json  # a plain message
+    call: Callable[[str], Json]  # a message with a call of this id
+    result: Callable[[str], Json]  # a message with its result
     lists: dict[str, list[Json]]
     stretches: dict[str, int]  # stretches of these lists that are kept in their original form
     odd_lists: list[list[Json]]  # lists that the API refuses and programs store
@@ -59,7 +61,10 @@ class FormatCases(NamedTuple):
     malformed_replies: st.SearchStrategy[Any]
     notes: st.SearchStrategy[Any]  # JSON with the names of the format
     refused: list[tuple[Json, str]]  # malformed messages, with words of the error
+    opaque: tuple[str, ...]  # texts of the list "opaque" that no other provider may get
+    readable: tuple[str, ...]  # texts of it that other providers get
     reply: Json
+    reply_messages: list[Json]  # the messages in the reply
     sdk_reply: Callable[[Json], object]
     tokens: Tokens  # the usage in the reply
     model: str

@@ -129,6 +129,13 @@ LISTS: dict[str, list[Json]] = {
         said([PICTURE]),
         user(tool_calls=None, turn=1),
     ],
+    "opaque": [
+        user(),
+        said("Well.", reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}]),
+        user(),
+        calling(call("a", extra_content={"google": {"thought_signature": "s"}})),
+        tool("a"),
+    ],
     "a call without a type": [calling({**call("a"), "type": None}), tool("a")],
     "results without calls": [
         user(),
@@ -315,6 +322,8 @@ REPLY: Json = {
 }
 CASES = FormatCases(
     user=user("Wait"),
+    call=lambda name: calling(call(name)),
+    result=tool,
     lists=LISTS,
     stretches={
         "results in another order": 1,
@@ -334,7 +343,10 @@ CASES = FormatCases(
         (calling({"id": "a", "name": "f"}), "'function' is null, not an object"),
         (user(5), "'content' is a number, not a list"),
     ],
+    opaque=("reasoning.encrypted", "thought_signature"),
+    readable=("Well.",),
     reply=REPLY,
+    reply_messages=[REPLY["choices"][0]["message"]],
     sdk_reply=ChatCompletion.model_validate,
     tokens=Tokens(input=36, output=20, reasoning=8, total=120, cache=Cache(read=64, write=0)),
     model="gpt-5",

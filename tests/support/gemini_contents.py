@@ -108,6 +108,12 @@ LISTS: dict[str, list[Json]] = {
         user(result(), SHOT, result(parts=[SHOT, PAPER]), SHOT, text("And?"), SHOT),
     ],
     "code": [user(text()), model({"executableCode": {"language": "PYTHON", "code": "1"}}, RAN)],
+    "opaque": [
+        user(text()),
+        model(text("Hm", thought=True, thoughtSignature="c2ln"), call(thoughtSignature="c2ln")),
+        user(result(), SHOT, text("And?")),
+        model({"executableCode": {"language": "PYTHON", "code": "print(1)"}}, text("Done")),
+    ],
     "unknown parts": [user({"hologram": {"depth": 3}}, {}), model({"text": None})],
     "snake_case": [
         user({"inline_data": {"mime_type": "image/png", "data": DATA}},
@@ -248,6 +254,8 @@ def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
 
 CASES = FormatCases(
     user=user(text("Wait")),
+    call=lambda name: model(call(call_id=name, thoughtSignature="c2ln")),
+    result=lambda name: user(result(call_id=name)),
     lists=LISTS,
     # Contents without a role, with an unusual one or with more fields keep their original.
     stretches={
@@ -276,6 +284,11 @@ CASES = FormatCases(
         (model({"functionCall": {"name": "a", "id": 5}}), "'id' is a number"),
         (user({"functionResponse": {"name": "a", "response": "b"}}), "'response' is a string"),
         (user(result(response={"output": 10**5000})), "the 'response' of a functionResponse"),
+    ],
+    opaque=("c2ln", "executable"),
+    readable=("print(1)", DATA),
+    reply_messages=[
+        model(text("Hm", thought=True), text(thoughtSignature="_-8="), call()),
     ],
     reply=reply(text("Hm", thought=True), text(thoughtSignature="_-8="), call()),
     sdk_reply=types.GenerateContentResponse.model_validate,

@@ -153,6 +153,14 @@ CALLS, RESULTS = [pair[0] for pair in PAIRED], [pair[1] for pair in PAIRED]
 LISTS = {
     "prompts, calls and results": [*USER_SIDE, *CALLS, *RESULTS],
     "results in another order": [*CALLS, *reversed(RESULTS)],
+    "opaque": [
+        user("Go"),
+        reasoning("Hm.", id="rs_1", encrypted_content="gAAA"),
+        call(id="fc_1"),
+        result(),
+        item("compaction", encrypted_content="gAAA"),
+        assistant("Done", id="msg_1"),
+    ],
 }
 
 
@@ -258,8 +266,15 @@ def cut_off(reason: str) -> Json:
 
 
 _TEXT: Json = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
+REPLY = [
+    reasoning("Hm.", id="rs_1"),
+    item("message", role="assistant", id="msg_1", status="completed", content=[_TEXT]),
+    call(id="fc_1", status="completed"),
+]
 CASES = FormatCases(
     user=user("Wait"),
+    call=call,
+    result=result,
     lists=LISTS,
     stretches={"results in another order": 1},
     odd_lists=[],
@@ -280,11 +295,10 @@ CASES = FormatCases(
         ({"type": "function_call", "name": "read", "arguments": "{}"}, "the field 'call_id'"),
         (item("custom_tool_call", call_id="c1", name="read", input={}), "'input' is an object"),
     ],
-    reply=response(
-        reasoning("Hm.", id="rs_1"),
-        item("message", role="assistant", id="msg_1", status="completed", content=[_TEXT]),
-        call(id="fc_1", status="completed"),
-    ),
+    opaque=("gAAA", "rs_1", "fc_1", "msg_1", "compaction"),
+    readable=("Done",),
+    reply=response(*REPLY),
+    reply_messages=REPLY,
     sdk_reply=Response.model_validate,
     tokens=Tokens(input=30, output=20, reasoning=5, total=120, cache=Cache(read=60, write=10)),
     model="gpt-5",

@@ -1,7 +1,7 @@
 """Lists of any wire: what is odd is kept as it came, as long as it still is what was said."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -36,44 +36,28 @@ from foldmark.wire.pairing import CallPairing, LateResult
 from foldmark.wire.plain import plain, plain_object
 from tests.support import anthropic_messages as blocks
 from tests.support import chat_messages as chat_lists
-from tests.support import gemini_contents as contents
 from tests.support import responses_items as responses
-from tests.support.api_lists import any_json, verbatim, view_messages
+from tests.support.api_lists import any_json, canonical, verbatim, view_messages
+from tests.support.format_cases import CASES
 from tests.support.malformed_records import bent_lines
 from tests.support.sdk_conversations import TALKS
 
 Json = dict[str, Any]
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
-# A call, its result, and something that the user says, on each wire.
-CALLS: dict[str, Callable[[str], Json]] = {
-    "openai-chat": lambda name: chat_lists.calling(chat_lists.call(name)),
-    "openai-responses": responses.call,
-    "anthropic": lambda name: blocks.assistant(blocks.use(name)),
-    "gemini": lambda name: contents.model(contents.call(call_id=name)),
-}
-RESULTS: dict[str, Callable[[str], Json]] = {
-    "openai-chat": chat_lists.tool,
-    "openai-responses": responses.result,
-    "anthropic": lambda name: blocks.user(blocks.result(name, "done")),
-    "gemini": lambda name: contents.user(contents.result(call_id=name)),
-}
-SAID: dict[str, Json] = {
-    "openai-chat": chat_lists.user("Wait"),
-    "openai-responses": responses.user("Wait"),
-    "anthropic": blocks.user(blocks.text("Wait")),
-    "gemini": contents.user(contents.text("Wait")),
-}
+USER = {wire: cases.user for wire, cases in CASES.items()}
+CALLS = {wire: cases.call for wire, cases in CASES.items()}
+RESULTS = {wire: cases.result for wire, cases in CASES.items()}
 
 
 def late(wire: str, name: str = "a") -> list[Json]:
     """A result that comes after other words: no API's order, and kept as it came."""
-    return [CALLS[wire](name), SAID[wire], RESULTS[wire](name)]
+    return [CALLS[wire](name), USER[wire], RESULTS[wire](name)]
 
 
 def usual(wire: str, count: int) -> list[Json]:
     """Turns as they should be."""
-    turns = [(SAID[wire], CALLS[wire](f"u{n}"), RESULTS[wire](f"u{n}")) for n in range(count)]
+    turns = [(USER[wire], CALLS[wire](f"u{n}"), RESULTS[wire](f"u{n}")) for n in range(count)]
     return [message for turn in turns for message in turn]
 
 
@@ -133,7 +117,7 @@ def test_a_changed_message_is_written_as_it_is_now(wire: str) -> None:
     assert "look" in renamed
     for fewer in ([call], [message], [message, call]):
         assert encode(fewer, wire) != late(wire)
-    assert encode([call, message, message], wire) == [*late(wire), SAID[wire]]
+    assert encode([call, message, message], wire) == [*late(wire), USER[wire]]
 
 
 @each_wire
@@ -189,9 +173,9 @@ def test_a_prompt_inside_an_odd_stretch_is_kept_with_it(wire: str) -> None:
 @each_wire
 def test_notes_within_notes_are_not_followed(wire: str) -> None:
     key = codec_named(wire).key
-    nested: Json = SAID[wire]
+    nested: Json = USER[wire]
     for _ in range(40):
-        nested = {**SAID[wire], key: {"raw": [nested], COVERS: 1}}
+        nested = {**USER[wire], key: {"raw": [nested], COVERS: 1}}
     decoded = decode([nested], wire)
     assert encode(decoded.messages, wire) == [nested]
     message = decoded.messages[0]
@@ -234,21 +218,11 @@ def test_a_reply_of_many_items_is_encoded_unchanged() -> None:
 
 # --- anything ------------------------------------------------------------------------------
 
-STRICT = {"sort_keys": True}
 
-
-def lists(wire: str) -> list[Json]:
-    known: dict[str, list[Json]] = {
-        "openai-chat": [item for decoded in chat_lists.LISTS.values() for item in decoded],
-        "openai-responses": [
-            *responses.MODEL_SIDE,
-            *responses.USER_SIDE,
-            *[half for pair in responses.PAIRS for half in pair],
-        ],
-        "anthropic": [item for decoded in blocks.LISTS.values() for item in decoded],
-        "gemini": [item for decoded in contents.LISTS.values() for item in decoded],
-    }
-    return [item for item in known[wire] if len(str(item)) < 2_000]
+def all_messages(wire: str) -> list[Json]:
+    extra = [*responses.MODEL_SIDE] if wire == "openai-responses" else []
+    messages = [message for found in CASES[wire].lists.values() for message in found]
+    return [message for message in [*messages, *extra] if len(str(message)) < 2_000]
 
 
 @each_wire
@@ -256,13 +230,13 @@ def lists(wire: str) -> list[Json]:
 def test_messages_of_any_shape_are_encoded_unchanged_or_refused(
     wire: str, data: st.DataObject
 ) -> None:
-    operations = data.draw(bent_lines(lists(wire)))
+    operations = data.draw(bent_lines(all_messages(wire)))
     try:
         decoded = decode(operations, wire)
     except BadInput:
         return
     output = encode(decoded.messages, wire, decoded.origin)
-    assert json.dumps(output, **STRICT) == json.dumps(operations, **STRICT)  # pyright: ignore[reportArgumentType]
+    assert canonical(output) == canonical(operations)
     again = [decode_message(encoded(message)) for message in decoded.messages]
     assert encode(again, wire, decoded.origin) == operations
     for to in WIRES:
