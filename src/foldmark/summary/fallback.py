@@ -82,7 +82,7 @@ class Summary(Frozen):
     fold: Fold
     how: SummaryMethod | Literal[""] = ""  # "" if the caller wrote it
     usage: ModelUsage = ModelUsage()
-    words: int | None = None  # tokens for the user's own text, if a target limits them
+    user_text: int | None = None  # tokens for the user's own text, if a target limits them
     model: str = ""  # the model that wrote it
 
 
@@ -103,7 +103,7 @@ def summarize(situation: Situation, limits: SummarizerLimits) -> ModelDialogue[S
         fold=situation.fold,
         how=how,
         usage=chain.usage,
-        words=situation.user_text,
+        user_text=situation.user_text,
         model="" if reply is None else limits.name,
     )
 
