@@ -162,15 +162,10 @@ def test_the_caller_sets_the_size_limit(tmp_path: Path):
     assert f"the limit is {size - 1} bytes" in refused(path, max_bytes=size - 1).cause
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
-def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path):
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    assert "give - to read standard input" in refused(path).cause
-
-
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no devices here")
-def test_a_device_is_refused():
+def test_a_device_is_refused_and_a_pipe_without_waiting_for_its_other_end(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "give - to read standard input" in refused(tmp_path / "pipe").cause
     assert "device" in refused("/dev/zero").cause
 
 

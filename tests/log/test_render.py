@@ -12,6 +12,7 @@ from foldmark.model.messages import (
     Completed,
     Failed,
     FilePart,
+    Message,
     Pending,
     ReasoningPart,
     Running,
@@ -58,25 +59,41 @@ def placeholder(*parts: AnyPart) -> str:
 # --- single messages ------------------------------------------------------------------------
 
 
+def aborted(part: AnyPart) -> Message:
+    return reply(StepStartPart(), part, error=ABORTED)
+
+
+NOTES = FilePart(mime="text/plain", url="file:///notes.txt")
+ASIDE = TextPart(text="not for you", ignored=True)
+INTERRUPTED = ["call c1", "error-text c1: [Tool execution was interrupted]"]
+ERROR = ["call c1", "error-text c1: no such file"]
+LINES: dict[str, tuple[Message, list[str]]] = {
+    "a requested call": (reply(call(Pending(input={}, raw="{"))), INTERRUPTED),
+    "a running call": (reply(call(Running(input={}))), INTERRUPTED),
+    "a failed call": (reply(call(Failed(input={}, error="no such file"))), ERROR),
+    "an aborted text": (aborted(TextPart(text="As I")), ["assistant: As I"]),
+    "an aborted call": (aborted(ran("a.py")), ["call c1", "text c1: a.py"]),
+    "aborted reasoning": (aborted(ReasoningPart(text="hm")), []),
+    "ignored text": (user("yes", ASIDE), ["user: yes"]),
+    "synthetic text": (user("yes", synthetic=True), ["user: yes"]),
+    "an image": (user("yes", SHOT), ["user: yes", "user: <image/png>"]),
+    "an expanded text file": (user("yes", NOTES), ["user: yes"]),
+}
+
+
+@EVERY
+@pytest.mark.parametrize(("message", "lines"), LINES.values(), ids=LINES)
+def test_each_kind_of_part_has_its_own_lines(
+    policy: Policy, message: Message, lines: list[str]
+) -> None:
+    assert shown(user("look"), message, policy=policy) == ["user: look", *lines]
+
+
 @EVERY
 def test_a_finished_call_is_shown_with_its_output(policy: Policy) -> None:
     work = reply(StepStartPart(), TextPart(text="I look."), ran("a.py"), StepFinishPart())
     lines = shown(user("look"), work, policy=policy)
     assert lines == ["user: look", "assistant: I look.", "call c1", "text c1: a.py"]
-
-
-@EVERY
-@pytest.mark.parametrize(
-    ("state", "error"),
-    [
-        (Pending(input={}, raw="{"), "[Tool execution was interrupted]"),
-        (Running(input={}), "[Tool execution was interrupted]"),
-        (Failed(input={}, error="no such file"), "no such file"),
-    ],
-)
-def test_an_interrupted_or_failed_call_has_an_error(policy: Policy, state: Any, error: str) -> None:
-    lines = shown(user("look"), reply(call(state)), policy=policy)
-    assert lines == ["user: look", "call c1", f"error-text c1: {error}"]
 
 
 @pytest.mark.parametrize(
@@ -111,16 +128,6 @@ def test_a_failed_reply_is_left_out(policy: Policy) -> None:
 
 
 @EVERY
-def test_an_aborted_reply_is_kept_unless_it_has_only_reasoning(policy: Policy) -> None:
-    def lines(part: AnyPart) -> list[str]:
-        return shown(user("look"), reply(StepStartPart(), part, error=ABORTED), policy=policy)
-
-    assert len(lines(TextPart(text="As I was"))) == 2
-    assert len(lines(ran("a.py"))) == 3
-    assert lines(ReasoningPart(text="hm")) == ["user: look"]
-
-
-@EVERY
 @pytest.mark.parametrize(
     ("reader", "thought"),
     [("", "thought: hm"), ("test:small", "thought: hm"), ("test:large", "assistant: hm")],
@@ -132,19 +139,6 @@ def test_the_reasoning_of_another_model_is_plain_text(
     answer = reply(*parts, provider_id="test", model_id="small")
     lines = shown(user("is it?"), answer, policy=policy, model=reader)
     assert lines == ["user: is it?", thought, "assistant: yes"]
-
-
-@EVERY
-def test_ignored_text_is_not_shown_and_synthetic_text_is(policy: Policy) -> None:
-    aside = TextPart(text="not for you", ignored=True)
-    note = TextPart(text="Continue", synthetic=True)
-    assert shown(user("look", aside, note), policy=policy) == ["user: look", "user: Continue"]
-
-
-@EVERY
-def test_an_image_is_shown_and_a_text_file_is_not(policy: Policy) -> None:
-    notes = FilePart(mime="text/plain", url="file:///notes.txt")
-    assert shown(user("look", SHOT, notes), policy=policy) == ["user: look", "user: <image/png>"]
 
 
 def test_a_view_has_all_parts_and_fields_of_its_messages() -> None:

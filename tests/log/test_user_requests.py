@@ -54,84 +54,43 @@ def carried(text: str) -> str:
 
 
 FIRST = carried("First request (answered):\nFix it.")
-FIXED = (user("Fix it."), said("Fixed."))
+OPEN = carried("First request (open):\nFix it.")
+HI = carried("First request (answered):\nHi.")
+RULES = (
+    f"{FIRST.removesuffix(ASKED)}Standing instructions:\n- Never push.\n- Always test.\n\n{ASKED}"
+)
+AGAIN = f"{REPEATED}\nFix it."
+LONG = "Write docs. " * 3_000
+FIX, FIXED = user("Fix it."), (user("Fix it."), said("Fixed."))
+FIX_2, WORK = user("Fix it.", name="u2"), worked()
+SYNTHETIC = user("Go on.", name="u2", synthetic=True)
 HELLO = (user("Hi."), said("Hello."))
-AGAIN = [message for _ in range(3) for message in (user("Always test."), said())]
-# Messages, and the texts of their view.
-VIEWS: dict[str, tuple[list[Message], list[str]]] = {
-    "an answered first request": (
-        [*FIXED, *pivot(), user("Thanks.")],
-        [FIRST, "SUMMARY", "Thanks."],
-    ),
-    "a first request that was never answered": (
-        [user("Fix it."), worked(), user("Fix this first."), said("Fixed."), *pivot()],
-        [carried("First request (open):\nFix it."), "SUMMARY"],
-    ),
-    "a first request before several pivots": (
-        [*FIXED, *pivot(name="m1"), *HELLO, *pivot(name="m2"), *HELLO, *pivot(name="m3")],
-        [FIRST, "SUMMARY"],
-    ),
-    "a first request in the tail": (
-        [said("Hello."), user("Fix it.", name="u1"), said("Fixed."), *pivot("u1")],
-        [ASKED, "SUMMARY", "Fix it.", "Fixed."],
-    ),
-    "a synthetic message before the first request": (
-        [user("Go on.", synthetic=True), said(), *FIXED, *pivot()],
-        [FIRST, "SUMMARY"],
-    ),
-    "a synthetic message alone": (
-        [user("Go on.", synthetic=True), said(), *pivot()],
-        [ASKED, "SUMMARY"],
-    ),
-    "an open request": (
-        [*FIXED, user("Write docs. " * 3_000), worked(), *pivot()],
-        [FIRST, "SUMMARY", f"{REPEATED}\n{'Write docs. ' * 3_000}"],
-    ),
-    "an open first request": (
-        [user("Fix it."), worked(), *pivot()],
-        [ASKED, "SUMMARY", f"{REPEATED}\nFix it."],
-    ),
-    "the request of a split turn": (
-        [user("Fix it."), worked("a1"), said("Nearly.", "a2", finish="tool-calls"), *pivot("a2")],
-        [ASKED, "SUMMARY", f"{REPEATED}\nFix it.", "Nearly."],
-    ),
-    "the answered request of a split turn": (
-        [*HELLO, user("Fix it."), worked(), said("Fixed.", "a2"), *pivot("a2")],
-        [
-            carried("First request (answered):\nHi."),
-            *("SUMMARY", f"{REPEATED}\nFix it.", "Fixed."),
-        ],
-    ),
-    "a tail that starts with a request": (
-        [*HELLO, user("Fix it.", name="u2"), worked(), *pivot("u2")],
-        [carried("First request (answered):\nHi."), "SUMMARY", "Fix it.", "", ""],
-    ),
-    "an open request before a synthetic message": (
-        [user("Fix it."), worked(), user("Go on.", name="u2", synthetic=True), *pivot("u2")],
-        [ASKED, "SUMMARY", f"{REPEATED}\nFix it. | Go on."],
-    ),
-    "standing instructions in their order": (
-        [
-            *FIXED,
-            *(user("Never touch main.\nWhat is next?"), said("This.")),
-            *(user("From now on, use tabs."), said(), *pivot()),
-        ],
-        [
-            carried(
-                "First request (answered):\nFix it.\n\n"
-                "Standing instructions:\n- Never touch main.\n- From now on, use tabs."
-            ),
-            "SUMMARY",
-        ],
-    ),
+INSTRUCTIONS = (user("Never push.\nWhat is next?"), said(), user("Always test."), said())
+TWICE = (*pivot(name="m1"), *HELLO, *pivot(name="m2"), *HELLO)
+REPEATS = [message for _ in range(3) for message in (user("Always test."), said())]
+# Messages before a pivot, the start of its tail, and the texts of the view around the summary.
+VIEWS: dict[str, tuple[list[Message], str, str, list[str]]] = {
+    "an answered first request": ([*FIXED], "", FIRST, []),
+    "an open request before the last": ([FIX, WORK, *HELLO], "", OPEN, []),
+    "a first request before three pivots": ([*FIXED, *TWICE], "", FIRST, []),
+    "a first request in the tail": ([said(), FIX_2, said("Yes")], "u2", ASKED, ["Fix it.", "Yes"]),
+    "a synthetic message first": ([SYNTHETIC, said(), *FIXED], "", FIRST, []),
+    "a synthetic message alone": ([SYNTHETIC, said()], "", ASKED, []),
+    "an open request": ([*FIXED, user(LONG), WORK], "", FIRST, [f"{REPEATED}\n{LONG}"]),
+    "an open first request": ([FIX, WORK], "", ASKED, [AGAIN]),
+    "a split turn": ([FIX, WORK, said("So", "a2", finish="")], "a2", ASKED, [AGAIN, "So"]),
+    "an answered split turn": ([*HELLO, FIX, WORK, said("So", "a2")], "a2", HI, [AGAIN, "So"]),
+    "a tail that is a turn": ([*HELLO, FIX_2, WORK], "u2", HI, ["Fix it.", "", ""]),
+    "a synthetic tail": ([FIX, WORK, SYNTHETIC], "u2", ASKED, [f"{AGAIN} | Go on."]),
+    "standing instructions": ([*FIXED, *INSTRUCTIONS], "", RULES, []),
 }
 
 
-@pytest.mark.parametrize(("messages", "texts"), VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize(("messages", "tail", "first", "rest"), VIEWS.values(), ids=VIEWS)
 def test_a_view_across_a_pivot_has_the_users_own_text(
-    messages: list[Message], texts: list[str]
+    messages: list[Message], tail: str, first: str, rest: list[str]
 ) -> None:
-    assert shown(*messages) == texts
+    assert shown(*messages, *pivot(tail)) == [first, "SUMMARY", *rest]
 
 
 # --- the first request ----------------------------------------------------------------------
@@ -220,7 +179,7 @@ def test_a_request_has_only_the_users_own_text_and_its_handle() -> None:
     [
         ([*FIXED, user("The port is 80.", metadata=PIN), said(), *pivot()], "- The port is 80.", 1),
         ([*FIXED, user("The port is 80."), said(), *pivot()], "Standing", 0),
-        ([*FIXED, *AGAIN, *pivot()], "Always test.", 1),
+        ([*FIXED, *REPEATS, *pivot()], "Always test.", 1),
         ([user("Fix it. Always test."), said(), *pivot()], "Always test.", 1),
         ([*FIXED, user("Always test.", name="u2"), said(), *pivot("u2")], "Standing", 0),
     ],

@@ -177,11 +177,6 @@ def test_an_input_limit_is_preferred_to_the_context() -> None:
     assert is_overflow(OPENCODE_2025, 272_001, WITH_INPUT)
 
 
-def test_the_first_version_ignores_a_reserve() -> None:
-    assert usable(OPENCODE_2025.adjusted(reserved=50_000), CLAUDE) == 191_808
-    assert usable(OPENCODE_2025.adjusted(reserved=50_000), WITH_INPUT) == 272_000
-
-
 # --- spec 002 and opencode ------------------------------------------------------------------
 
 
@@ -202,19 +197,6 @@ def test_the_buffer_may_be_larger_than_a_small_window() -> None:
     tiny = Limit(context=8_000, output=0)
     assert usable(OPENCODE_BUFFER, tiny) == -12_000
     assert is_overflow(OPENCODE_BUFFER, 0, tiny)
-
-
-def test_opencode_ignores_a_reserve_unless_the_model_has_an_input_limit() -> None:
-    policy = OPENCODE.adjusted(reserved=50_000)
-    assert usable(policy, CLAUDE) == 191_808
-    assert usable(policy, WITH_INPUT) == 222_000
-
-
-def test_usable_tokens_are_never_negative_in_opencode_and_foldmark() -> None:
-    assert usable(OPENCODE, Limit(context=8_000, output=0)) == 0
-    assert usable(OPENCODE, Limit(context=9_000, output=10, input=8_000)) == 7_990
-    assert usable(OPENCODE.adjusted(reserved=9_000), Limit(context=9_000, input=8_000)) == 0
-    assert usable(FOLDMARK.adjusted(reserved=9_000), Limit(context=8_000, output=0)) == 0
 
 
 # --- spec 004 -------------------------------------------------------------------------------
@@ -258,22 +240,34 @@ def test_codelet_knows_no_input_limit() -> None:
     assert usable(CODELET, WITH_INPUT) == 360_000
 
 
-# --- foldmark -------------------------------------------------------------------------------
+# --- reserves, and what is kept free --------------------------------------------------------
 
 
-def test_foldmark_keeps_at_most_a_quarter_of_the_context_free() -> None:
-    assert usable(FOLDMARK, Limit(context=32_768, output=32_768)) == 24_576
-    assert usable(OPENCODE, Limit(context=32_768, output=32_768)) == 768
-    assert usable(FOLDMARK, Limit(context=8_000, output=0)) == 6_000
-    assert usable(FOLDMARK, Limit(context=40_000, output=30_000, input=10_000)) == 7_500
-
-
-def test_foldmark_always_honors_a_reserve() -> None:
-    policy = FOLDMARK.adjusted(reserved=50_000)
-    assert usable(policy, CLAUDE) == 150_000
-    assert usable(policy, WITH_INPUT) == 222_000
-    assert usable(policy, Limit(context=100_000, output=1_000)) == 50_000
-    assert usable(FOLDMARK.adjusted(reserved=0), CLAUDE) == 200_000
+@pytest.mark.parametrize(
+    ("policy", "reserved", "limit", "tokens"),
+    [
+        (OPENCODE_2025, 50_000, CLAUDE, 191_808),
+        (OPENCODE_2025, 50_000, WITH_INPUT, 272_000),
+        (OPENCODE, 50_000, CLAUDE, 191_808),
+        (OPENCODE, 50_000, WITH_INPUT, 222_000),
+        (OPENCODE, 9_000, Limit(context=9_000, input=8_000), 0),
+        (OPENCODE, None, Limit(context=8_000), 0),
+        (OPENCODE, None, Limit(context=9_000, output=10, input=8_000), 7_990),
+        (OPENCODE, None, Limit(context=32_768, output=32_768), 768),
+        (FOLDMARK, 50_000, CLAUDE, 150_000),
+        (FOLDMARK, 50_000, WITH_INPUT, 222_000),
+        (FOLDMARK, 50_000, Limit(context=100_000, output=1_000), 50_000),
+        (FOLDMARK, 0, CLAUDE, 200_000),
+        (FOLDMARK, 9_000, Limit(context=8_000), 0),
+        (FOLDMARK, None, Limit(context=8_000), 6_000),
+        (FOLDMARK, None, Limit(context=32_768, output=32_768), 24_576),
+        (FOLDMARK, None, Limit(context=40_000, output=30_000, input=10_000), 7_500),
+    ],
+)
+def test_foldmark_honors_every_reserve_and_keeps_at_most_a_quarter_free(
+    policy: Policy, reserved: int | None, limit: Limit, tokens: int
+) -> None:
+    assert usable(policy.adjusted(reserved=reserved), limit) == tokens
 
 
 def test_tokens_exceed_a_window_even_if_compaction_is_not_automatic() -> None:
