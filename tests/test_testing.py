@@ -77,8 +77,9 @@ def test_replies_come_in_order_and_the_last_one_repeats() -> None:
     assert [ask(model) for _ in range(3)] == [ModelReply(text="one"), cut, cut]
     assert len(model.requests) == 3
     model = ScriptedModel("one", "two")
-    texts = [step_reply(model).parts for _ in range(3)]
-    assert texts == [(TextPart(text=text),) for text in ("one", "two", "two")]
+    replies = [step_reply(model) for _ in range(3)]
+    texts = ("one", "two", "two")
+    assert replies == [StepReply(parts=(TextPart(text=text),)) for text in texts]
 
 
 @pytest.mark.parametrize("run", [ask, step])
@@ -122,22 +123,14 @@ def test_a_reply_to_step_may_be_complete_a_failure_an_exception_or_a_function() 
         step(model)
 
 
-def test_text_is_a_text_part_and_a_call_is_pending_with_an_id() -> None:
-    model = ScriptedModel("I look.", call("read", path="app.py"))
-    assert step_reply(model) == StepReply(parts=(TextPart(text="I look."),))
-    reply = step_reply(model)
-    (part,) = reply.calls
-    assert (part.tool, part.state) == ("read", Pending(input={"path": "app.py"}))
-    assert part.call_id
-    assert reply.finish == "tool-calls"
-
-
 def test_several_parts_are_one_reply_and_are_streamed_in_order() -> None:
     deltas: list[StreamDelta] = []
     parts = [thought("Hm."), "Both at once.", call("read", path="a"), call("read", path="a")]
     reply = step(ScriptedModel(parts), deltas=deltas)
     assert isinstance(reply, StepReply)
     assert [type(part) for part in reply.parts] == [ReasoningPart, TextPart, ToolPart, ToolPart]
+    assert (reply.calls[0].tool, reply.calls[0].state) == ("read", Pending(input={"path": "a"}))
+    assert reply.finish == "tool-calls"
     first, second = (str(part.call_id) for part in reply.calls)
     assert first != second
     assert deltas == [
@@ -228,8 +221,10 @@ def long_request(words: int) -> ModelRequest:
     return ModelRequest(messages=messages, system="You code.", tools=(tool,), purpose=STEP)
 
 
-def test_tokens_are_reported_only_on_demand() -> None:
+def test_tokens_are_reported_only_on_demand_and_never_replaced() -> None:
     assert step_reply(ScriptedModel("Done.")).tokens is None
+    complete = StepReply(parts=(), tokens=Tokens(input=7))
+    assert step_reply(ScriptedModel(complete, measured=True)) == complete
     small, large = (
         step_reply(ScriptedModel("Done.", measured=True), long_request(words)).tokens
         for words in (1, 900)
@@ -254,11 +249,6 @@ def test_everything_in_a_request_counts() -> None:
         ),
     ]
     assert all(request_tokens(part) < request_tokens(request) for part in smaller)
-
-
-def test_tokens_of_a_reply_are_not_replaced() -> None:
-    reply = StepReply(parts=(), tokens=Tokens(input=7))
-    assert step_reply(ScriptedModel(reply, measured=True)) == reply
 
 
 def test_a_request_larger_than_the_window_fails_with_an_overflow() -> None:

@@ -161,8 +161,10 @@ def test_the_window_is_known_by_the_models_name() -> None:
 def test_the_system_prompt_and_the_tools_are_counted() -> None:
     messages = conversation(10, "anthropic", 8)
     window = (size(messages, "anthropic") + 40) * 4 // 3
-    assert foldmark.fit(messages, window) is messages
-    assert foldmark.fit(messages, window, system="Be brief. " * 50) is not messages
+    assert foldmark.fit(messages, window, model=None, tools=None) is messages
+    prompt = "Be brief. " * 50
+    for system in (prompt, [{"text": prompt}]):
+        assert foldmark.fit(messages, window, system=system) is not messages
     read = {"name": "read", "description": "Reads. " * 60, "input_schema": {"type": "object"}}
     assert foldmark.fit(messages, window, tools=[read]) is not messages
 
@@ -265,11 +267,6 @@ WRONG_LISTS: tuple[Any, ...] = ({}, None, "text", iter([]))
 def test_wrong_arguments_are_refused_in_one_line(messages: Any, window: Any, message: str) -> None:
     with pytest.raises(foldmark.BadInput, match=message):
         foldmark.fit(messages, window)
-
-
-def test_optional_arguments_may_be_none_or_blocks() -> None:
-    long = [user("line " * 900), said("Yes.")] * 8
-    assert foldmark.fit(long, 4_000, tools=None, model=None, system=[{"text": "Be brief."}]) != long
 
 
 def test_calls_of_custom_tools_are_counted() -> None:

@@ -61,8 +61,11 @@ def throttled(retry_after: float) -> ModelFailure:
 # --- each step ------------------------------------------------------------------------------------
 
 
-def test_the_sessions_own_model_gets_the_bytes_of_the_previous_request() -> None:
-    trial = Trial(chat_session(), system="Be brief.", tools=TOOLS)
+@pytest.mark.parametrize("messages", [chat_session(), work_session(5)])
+def test_the_sessions_own_model_gets_the_bytes_of_the_previous_request(
+    messages: list[Message],
+) -> None:
+    trial = Trial(messages, system="Be brief.", tools=TOOLS)
     assert trial.run("good", is_own_model=True).how == "prefix"
     (request,) = trial.requests
     view = trial.viewer.view().messages
@@ -97,12 +100,6 @@ def test_the_prefix_is_skipped_if_it_cannot_help(
     summary = trial.run("good", limit=limit or trial.limit, is_own_model=is_own)
     assert summary.how not in {"prefix", "digest"}
     assert all(len(request.messages) == 1 for request in trial.requests)
-
-
-def test_the_prefix_may_contain_calls_if_their_tools_are_declared() -> None:
-    trial = Trial(work_session(5), tools=TOOLS)
-    assert trial.run("good", is_own_model=True).how == "prefix"
-    assert trial.requests[0].tools == TOOLS
 
 
 def test_the_record_is_text_with_long_outputs_truncated_in_the_middle() -> None:
