@@ -53,25 +53,25 @@ def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 @st.composite
 def bent(draw: st.DrawFn, record: Any) -> Any:
     """A record of which fields are gone, or hold something else."""
-    made = deepcopy(record)
+    value = deepcopy(record)
     for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.sampled_from([(), *_places(made)]))
-        if not place:
+        index = draw(st.sampled_from([(), *_places(value)]))
+        if not index:
             continue
-        holder = made
-        for name in place[:-1]:
+        holder = value
+        for name in index[:-1]:
             holder = holder[name]
         if draw(st.booleans()):
-            holder[place[-1]] = deepcopy(draw(st.sampled_from(ODD)))
+            holder[index[-1]] = deepcopy(draw(st.sampled_from(ODD)))
         else:
-            del holder[place[-1]]
-    return made
+            del holder[index[-1]]
+    return value
 
 
 def bent_lines(records: Sequence[Any]) -> st.SearchStrategy[list[Any]]:
     """Such records, in any order and number."""
-    known = st.sampled_from(list(records)).flatmap(bent)
-    return st.lists(known | st.sampled_from(ODD), max_size=12)
+    sample = st.sampled_from(list(records)).flatmap(bent)
+    return st.lists(sample | st.sampled_from(ODD), max_size=12)
 
 
 def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:

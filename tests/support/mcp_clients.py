@@ -100,12 +100,12 @@ def refusal(answer: CallToolResult) -> str:
 def mill() -> Lines:
     """A session of Claude Code with a compaction, a prune after it, and work after that."""
     lines = Lines()
-    lines.user("Mend the wheel; the secret word is zeppelin")
+    lines.user("Mend the parser; the secret word is zeppelin")
     for number in range(4):
-        lines.step(f"a{number}", f"early a{number} of a wheel\n" * 40)
-    lines.compact("The wheel is being mended.")
+        lines.step(f"a{number}", f"early a{number} of a parser\n" * 40)
+    lines.compact("The parser is being mended.")
     for number in range(6):
-        lines.step(f"b{number}", f"early b{number} of a wheel\n" * 40)
+        lines.step(f"b{number}", f"early b{number} of a parser\n" * 40)
     lines.microcompact("b0")
     return lines
 

@@ -11,7 +11,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsNo
 from pydantic import TypeAdapter
 
 from tests.support.corpus import Json
-from tests.support.provider_types import assert_taken, plain, with_ids
+from tests.support.provider_types import assert_accepted, plain, with_ids
 
 # Lists as programs keep them: with fields of their own, and in orders that no API takes.
 LISTS: dict[str, list[Json]] = {
@@ -74,7 +74,7 @@ def assert_body(wire: str, body: Json) -> None:
         types.Content.model_validate(body.get("systemInstruction") or {})
         for tool in body.get("tools", ()):
             types.Tool.model_validate(tool)
-        assert_taken(wire, body["contents"])
+        assert_accepted(wire, body["contents"])
     else:
         adapter, more = PARAMETERS[wire]
         if wire == "openai-responses":
@@ -86,5 +86,5 @@ PARSER = MarkdownIt("commonmark").enable("table")
 
 
 def tokens(text: str) -> list[Token]:
-    found = PARSER.parse(text)
-    return [held for token in found for held in (token, *(token.children or ()))]
+    session = PARSER.parse(text)
+    return [item for token in session for item in (token, *(token.children or ()))]

@@ -18,7 +18,7 @@ from foldmark.transcripts.store import ImportResult, store_reading
 from tests.support.stored_sessions import bytes_of, opened, plain
 
 SESSION = "11111111-2222-4333-8444-555555555555"
-_WORDS = ("wheel", "sluice", "millstone", "summary", "tooth 3")
+_WORDS = ("parser", "printer", "lexer", "summary", "line 3")
 
 
 class Lines:
@@ -33,10 +33,10 @@ class Lines:
         """A line; its id."""
         self._count += 1
         name = f"u{self._count}"
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "parentUuid": self._last if parent == "" else parent,
             "isSidechain": False,
-            "cwd": "/mill",
+            "cwd": "/work",
             "sessionId": SESSION,
             "version": "2.1.0",
             "type": kind,
@@ -44,8 +44,8 @@ class Lines:
             "timestamp": f"2026-01-05T10:{self._count // 60:02}:{self._count % 60:02}.000Z",
             **fields,
         }
-        self.all.append(told)
-        if not told["isSidechain"]:
+        self.all.append(facts)
+        if not facts["isSidechain"]:
             self._last = name
         return name
 
@@ -61,10 +61,10 @@ class Lines:
     def answer(self, id: str, *blocks: Any, model: str = "claude-x", **fields: Any) -> str:
         """One line of an answer: words, or calls by their names."""
         content = [
-            {"type": "tool_use", "id": held, "name": "Read", "input": {"file_path": f"{held}.py"}}
-            if len(held) <= 3
-            else {"type": "text", "text": held}
-            for held in blocks
+            {"type": "tool_use", "id": item, "name": "Read", "input": {"file_path": f"{item}.py"}}
+            if len(item) <= 3
+            else {"type": "text", "text": item}
+            for item in blocks
         ]
         usage = {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 70}
         message = {"id": id, "role": "assistant", "model": model, "content": content}
@@ -72,19 +72,19 @@ class Lines:
 
     def step(self, call: str, output: str = "") -> str:
         """An answer with one call, and its result."""
-        self.answer(f"m-{call}", f"I look at wheel {call}", call)
-        return self.result(call, output or f"tooth {call} of a wheel\n" * 40)
+        self.answer(f"m-{call}", f"I look at parser {call}", call)
+        return self.result(call, output or f"line {call} of a parser\n" * 40)
 
     def compact(self, summary: str = "All in one summary.", **metadata: Any) -> str:
         """A compaction."""
-        told = {"trigger": "auto", "preTokens": 9_000, **metadata}
-        self.add("system", None, subtype="compact_boundary", compactMetadata=told)
+        facts = {"trigger": "auto", "preTokens": 9_000, **metadata}
+        self.add("system", None, subtype="compact_boundary", compactMetadata=facts)
         return self.user(summary, isCompactSummary=True, isVisibleInTranscriptOnly=True)
 
     def microcompact(self, *calls: str) -> str:
         """A prune."""
-        told = {"compactedToolIds": list(calls), "tokensSaved": 1}
-        return self.add("system", subtype="microcompact_boundary", microcompactMetadata=told)
+        facts = {"compactedToolIds": list(calls), "tokensSaved": 1}
+        return self.add("system", subtype="microcompact_boundary", microcompactMetadata=facts)
 
     def other(self, **line: Any) -> None:
         """A line that is no part of the conversation."""
@@ -107,30 +107,30 @@ def grown(
     where: str, path: Path, lines: Sequence[Any], step: int = 1, format: str | None = None
 ) -> list[ImportResult]:
     """A file taken into a store again and again, as it grows."""
-    done: list[ImportResult] = []
+    result: list[ImportResult] = []
     for end in [*range(step, len(lines), step), len(lines)]:
         write(path, lines[:end])
         with suppress(UnrecognizedFormat):  # titles alone, which may come first, are no transcript
-            done = imported(where, path, format)
-    return done
+            result = imported(where, path, format)
+    return result
 
 
 def told(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
     """All that a store tells of a session: equal dictionaries are equal sessions."""
-    found: dict[str, Any] = {}
+    transcript: dict[str, Any] = {}
     for policy in (FOLDMARK, OPENCODE):
-        with opened(where, session, policy=policy) as held:
-            view, plan = held.view(), held.plan()
-            found[policy.name] = (bytes_of(view), view.indexes, view.tokens, plan)
-            found["export"] = plain(held.export())
-            found["hits"] = [held.search(word) for word in _WORDS if searching]
+        with opened(where, session, policy=policy) as item:
+            view, plan = item.view(), item.plan()
+            transcript[policy.name] = (bytes_of(view), view.indexes, view.tokens, plan)
+            transcript["export"] = plain(item.export())
+            transcript["hits"] = [item.search(word) for word in _WORDS if searching]
     with Store.open(where, durable=False) as store:
         row = store.resolve(session)
-        found["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
-        found["acts"] = [_act(store, row.key, act) for act in store.operations(row.key)]
+        transcript["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
+        transcript["acts"] = [_act(store, row.key, act) for act in store.operations(row.key)]
         with store.engine.reading():
-            found["past"] = load(store.engine, row, Slice(), sized=True).past
-    return found
+            transcript["past"] = load(store.engine, row, Slice(), sized=True).past
+    return transcript
 
 
 def _act(store: Store, key: int, act: Operation) -> Any:

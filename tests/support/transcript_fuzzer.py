@@ -18,16 +18,16 @@ _ODD: tuple[Any, ...] = (
 @cache
 def material(corpus: Path) -> tuple[bytes, ...]:
     """Stretches of every file, small enough to be read many thousand times."""
-    found: list[bytes] = []
+    session: list[bytes] = []
     for path in sorted(corpus.glob("*/*")):
         lines = path.read_bytes().splitlines(keepends=True)
         short = [line for line in lines if len(line) < _MOST_BYTES]
         if path.suffix in (".json", ".traj"):
-            found.append(_small(path.read_bytes()))
+            session.append(_small(path.read_bytes()))
             continue
         starts = range(0, len(short), max(len(short) // 6, 1))
-        found += [b"".join([*short[:1], *short[at : at + _MOST_LINES]]) for at in starts]
-    return tuple(found)
+        session += [b"".join([*short[:1], *short[at : at + _MOST_LINES]]) for at in starts]
+    return tuple(session)
 
 
 def _small(data: bytes) -> bytes:
@@ -35,9 +35,9 @@ def _small(data: bytes) -> bytes:
 
     def cut(value: Any) -> Any:
         if isinstance(value, list):
-            return [cut(held) for held in cast("list[Any]", value)[:6]]
+            return [cut(item) for item in cast("list[Any]", value)[:6]]
         if isinstance(value, dict):
-            return {name: cut(held) for name, held in cast("Json", value).items()}
+            return {name: cut(item) for name, item in cast("Json", value).items()}
         return value[:300] if isinstance(value, str) else value
 
     return json.dumps(cut(json.loads(data))).encode()
@@ -51,8 +51,8 @@ def spoiled(data: bytes, chance: random.Random) -> bytes:
 
 
 def _byte(data: bytes, chance: random.Random) -> bytes:
-    place = chance.randrange(len(data) + 1)
-    return data[:place] + bytes([chance.randrange(256)]) + data[place + chance.randrange(2) :]
+    index = chance.randrange(len(data) + 1)
+    return data[:index] + bytes([chance.randrange(256)]) + data[index + chance.randrange(2) :]
 
 
 def _cut(data: bytes, chance: random.Random) -> bytes:
@@ -63,15 +63,15 @@ def _lines(data: bytes, chance: random.Random) -> bytes:
     lines = data.splitlines(keepends=True)
     if not lines:
         return data
-    way, place = chance.randrange(4), chance.randrange(len(lines))
+    way, index = chance.randrange(4), chance.randrange(len(lines))
     if way == 0:
-        del lines[place]
+        del lines[index]
     elif way == 1:
-        lines.insert(place, chance.choice(lines))
+        lines.insert(index, chance.choice(lines))
     elif way == 2:
         chance.shuffle(lines)
     else:
-        lines.insert(place, json.dumps(chance.choice(_ODD)).encode() + b"\n")
+        lines.insert(index, json.dumps(chance.choice(_ODD)).encode() + b"\n")
     return b"".join(lines)
 
 
@@ -80,33 +80,33 @@ def _value(data: bytes, chance: random.Random) -> bytes:
     lines = data.splitlines(keepends=True)
     if not lines:
         return data
-    place = chance.randrange(len(lines))
+    index = chance.randrange(len(lines))
     try:
-        record = json.loads(lines[place])
+        record = json.loads(lines[index])
     except ValueError:
         return data
-    lines[place] = json.dumps(_bent(record, chance)).encode() + b"\n"
+    lines[index] = json.dumps(_bent(record, chance)).encode() + b"\n"
     return b"".join(lines)
 
 
 def _bent(value: Any, chance: random.Random) -> Any:
     if isinstance(value, dict) and value and chance.random() < 0.85:
-        held = dict(cast("Json", value))
-        name = chance.choice(list(held))
+        item = dict(cast("Json", value))
+        name = chance.choice(list(item))
         if chance.random() < 0.1:
-            del held[name]
+            del item[name]
         elif chance.random() < 0.05:
-            held[chance.choice(list(held))] = held[name]
+            item[chance.choice(list(item))] = item[name]
         else:
-            held[name] = _bent(held[name], chance)
-        return held
+            item[name] = _bent(item[name], chance)
+        return item
     if isinstance(value, list) and value and chance.random() < 0.85:
         items = list(cast("list[Any]", value))
-        place = chance.randrange(len(items))
+        index = chance.randrange(len(items))
         if chance.random() < 0.1:
-            items.append(items[place])
+            items.append(items[index])
         else:
-            items[place] = _bent(items[place], chance)
+            items[index] = _bent(items[index], chance)
         return items
     return chance.choice(_ODD)
 

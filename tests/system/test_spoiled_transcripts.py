@@ -31,8 +31,8 @@ _count = counter(FOLDMARK.estimate)
 
 def read(data: bytes, *, lenient: bool, format: str | None = None) -> list[Transcript]:
     source = Source(BytesIO(data), "spoiled", 2**24)
-    named = next((held for held in formats() if held.name == format), None)
-    reading = Reading(source, named or recognize_format(source.head), lenient=lenient)
+    rename = next((item for item in formats() if item.name == format), None)
+    reading = Reading(source, rename or recognize_format(source.head), lenient=lenient)
     sessions = SessionCollector(reading.format.name)
     for step in reading.steps():
         sessions.add(step)
@@ -51,8 +51,8 @@ def assert_acceptable(transcript: Transcript) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_spoiled_transcripts_are_refused_or_valid(corpus: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - chance that can be had again
-    names = [held.name for held in formats()]
-    taken = 0
+    names = [item.name for item in formats()]
+    readable = 0
     for number in range(max(EXAMPLES * 3 // 8, 1)):
         data = spoiled(chance.choice(material(corpus)), chance)
         forced = chance.choice(names) if chance.random() < 0.1 else None
@@ -66,5 +66,5 @@ def test_spoiled_transcripts_are_refused_or_valid(corpus: Path, seed: int) -> No
             # Kept, so that it can be looked at.
             Path(f"/tmp/spoiled-{seed}-{number}").write_bytes(data)  # noqa: S108
             raise AssertionError(f"{type(error).__name__}: {error} ({forced})") from error
-        taken += 1
-    assert taken
+        readable += 1
+    assert readable

@@ -28,8 +28,8 @@ def read(text: str, name: str = "notes.md") -> list[Transcript]:
     importer = Aider(name)
     sessions = SessionCollector(Aider.name)
     lines = text.split("\n")
-    ended = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-    for number, line in enumerate(ended, 1):
+    terminated = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    for number, line in enumerate(terminated, 1):
         for step in importer.steps_of(Record(line=number, data=line.encode())):
             sessions.add(step)
     for step in importer.final_steps():
@@ -39,10 +39,10 @@ def read(text: str, name: str = "notes.md") -> list[Transcript]:
 
 def assert_put_together(sessions: Sequence[Transcript], whole: str) -> None:
     """The file again, line by line and with its marks; all but spaces and blank lines at ends."""
-    said = [line.strip() for line in whole.split("\n") if not NOTHING.fullmatch(line)]
+    reply = [line.strip() for line in whole.split("\n") if not NOTHING.fullmatch(line)]
     pieces = [piece for session in sessions for piece in written(session)]
-    assert len(said) == len(pieces)
-    for line, piece in zip(said, pieces, strict=True):
+    assert len(reply) == len(pieces)
+    for line, piece in zip(reply, pieces, strict=True):
         assert line in {form.strip() for form in piece}
     for session in sessions:
         answers = [message for message in session.messages if kind(message) == "answer"]
@@ -109,7 +109,7 @@ def test_the_view_shows_all_of_it() -> None:
 def test_answers_carry_the_model_that_the_session_begins_with() -> None:
     first, second = read(HEADER + BANNER + TURN + HEADER + TURN)
     models = [
-        [held.info.model_id for held in session.messages if isinstance(held.info, AssistantInfo)]
+        [item.info.model_id for item in session.messages if isinstance(item.info, AssistantInfo)]
         for session in (first, second)
     ]
     assert models[0] == ["claude-x"]
@@ -141,7 +141,7 @@ def test_what_stands_before_the_first_header_is_a_session_if_it_says_something()
     assert not before.info.title
     assert told(before) == [("answer", "left over"), ("output", "^C")]
     assert session.info.id == "notes-1"
-    assert [held.info.id for held in read(f"\n\n{HEADER}{BANNER}")] == ["notes-1"]
+    assert [item.info.id for item in read(f"\n\n{HEADER}{BANNER}")] == ["notes-1"]
 
 
 def test_a_session_in_which_nothing_is_said_is_a_session() -> None:
@@ -211,10 +211,10 @@ def test_other_files_are_not_taken_for_it(tmp_path: Path, other: str) -> None:
 def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "history.md"
     path.write_bytes((HEADER + "word\n" * 60_000).encode() + b"\xff\n")
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         read_sessions(path)
-    assert caught.value.location
-    assert caught.value.location.startswith("line 60004")
+    assert refusal.value.location
+    assert refusal.value.location.startswith("line 60004")
 
 
 def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:

@@ -31,13 +31,13 @@ from tests.support.view_lines import shown
 
 def read(tmp_path: Path, lines: Lines, name: str = f"{SESSION}.jsonl") -> Transcript:
     """The only session of these lines."""
-    (found,) = read_sessions(write(tmp_path / name, lines.all))
-    return found
+    (session,) = read_sessions(write(tmp_path / name, lines.all))
+    return session
 
 
 def tool(found: Transcript, call: str) -> ToolPart:
     parts = [part for message in found.messages for part in message.parts]
-    (part,) = [held for held in parts if isinstance(held, ToolPart) and held.call_id == call]
+    (part,) = [item for item in parts if isinstance(item, ToolPart) and item.call_id == call]
     return part
 
 
@@ -46,32 +46,32 @@ def tool(found: Transcript, call: str) -> ToolPart:
 
 def test_the_lines_of_an_answer_are_one_message(tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.answer("m1", "I look")
     lines.answer("m1", "a")
-    lines.result("a", "It turns")
+    lines.result("a", "It passes")
     lines.answer("m1", "b")
-    lines.result("b", "It stands")
+    lines.result("b", "It fails")
     lines.answer("m2", "One of two.")
-    found = read(tmp_path, lines)
-    assert messages(found) == [
-        ("u1", ["Turn the wheel"]),
+    session = read(tmp_path, lines)
+    assert messages(session) == [
+        ("u1", ["Fix the parser"]),
         ("m1", ["I look", "Read", "Read"]),
         ("m2", ["One of two."]),
     ]
-    info = found.messages[1].info
+    info = session.messages[1].info
     assert isinstance(info, AssistantInfo)
     cache = Cache(read=70, write=0)
     assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=78, cache=cache)
     assert (info.provider_id, info.model_id, info.finish) == ("anthropic", "claude-x", "tool-calls")
     assert info.time
     assert info.time.created == 1_767_607_202_000
-    states = [tool(found, call).state for call in ("a", "b")]
+    states = [tool(session, call).state for call in ("a", "b")]
     assert [state.output for state in states if isinstance(state, Completed)] == [
-        "It turns",
-        "It stands",
+        "It passes",
+        "It fails",
     ]
-    assert "never shown" not in str(found)
+    assert "never shown" not in str(session)
 
 
 def test_results_may_hold_pictures_and_errors(tmp_path: Path) -> None:
@@ -81,14 +81,16 @@ def test_results_may_hold_pictures_and_errors(tmp_path: Path) -> None:
     lines.result("a", [{"type": "text", "text": "seen"}, {"type": "image", "source": source}])
     failed = {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True}
     lines.user([failed, {"type": "text", "text": "Stop that"}])
-    found = read(tmp_path, lines)
-    seen, said = tool(found, "a").state, tool(found, "b").state
-    assert isinstance(seen, Completed)
-    assert isinstance(said, Completed)
-    assert seen.attachments == (FilePart(mime="image/png", url="data:image/png;base64,AAAA"),)
-    assert (said.output, said.metadata) == ("no", {"is_error": True})
-    assert isinstance(tool(found, "c").state, Pending)
-    assert messages(found)[-1] == ("u3", ["Stop that"])
+    session = read(tmp_path, lines)
+    image_state, error_state = tool(session, "a").state, tool(session, "b").state
+    assert isinstance(image_state, Completed)
+    assert isinstance(error_state, Completed)
+    assert image_state.attachments == (
+        FilePart(mime="image/png", url="data:image/png;base64,AAAA"),
+    )
+    assert (error_state.output, error_state.metadata) == ("no", {"is_error": True})
+    assert isinstance(tool(session, "c").state, Pending)
+    assert messages(session)[-1] == ("u3", ["Stop that"])
 
 
 def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_path: Path) -> None:
@@ -114,12 +116,12 @@ def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_pat
 )
 def test_notices_of_the_program_are_no_requests(tmp_path: Path, notice: str) -> None:
     lines = Lines()
-    lines.user("Fix the wheel")
+    lines.user("Fix the parser")
     lines.user(notice)
-    found = read(tmp_path, lines)
-    log = Log(counter("classes"), found.messages)
-    assert [request.text for request in log.requests.all] == ["Fix the wheel"]
-    assert notice in "\n".join(shown(*found.messages))
+    session = read(tmp_path, lines)
+    log = Log(counter("classes"), session.messages)
+    assert [request.text for request in log.requests.all] == ["Fix the parser"]
+    assert notice in "\n".join(shown(*session.messages))
 
 
 def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) -> None:
@@ -133,10 +135,10 @@ def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) 
     lines.add("attachment", attachment={**queued, "commandMode": "task-notification"})
     block = {"type": "text", "text": "With a picture"}
     lines.add("attachment", attachment={**queued, "prompt": [block], "commandMode": "prompt"})
-    found = read(tmp_path, lines)
-    parts = [part for message in found.messages for part in message.parts]
-    told = [(part.text, bool(part.synthetic)) for part in parts if isinstance(part, TextPart)]
-    assert told == [
+    session = read(tmp_path, lines)
+    parts = [part for message in session.messages for part in message.parts]
+    facts = [(part.text, bool(part.synthetic)) for part in parts if isinstance(part, TextPart)]
+    assert facts == [
         ("A caveat", True),
         ("skills", True),
         ('{"type":"todo","items":[1]}', True),
@@ -150,8 +152,8 @@ def test_a_result_without_a_call_is_a_text(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Go")
     lines.result("gone", "of nobody")
-    found = read(tmp_path, lines)
-    assert messages(found) == [("u1", ["Go"]), ("gone-result-1", ["of nobody"])]
+    session = read(tmp_path, lines)
+    assert messages(session) == [("u1", ["Go"]), ("gone-result-1", ["of nobody"])]
 
 
 def test_what_the_program_said_in_the_models_place_is_not_shown(tmp_path: Path) -> None:
@@ -159,13 +161,13 @@ def test_what_the_program_said_in_the_models_place_is_not_shown(tmp_path: Path) 
     lines.user("Go")
     lines.answer("m1", "API Error: overloaded", model="<synthetic>")
     lines.answer("m2", "Here I am.")
-    found = read(tmp_path, lines)
-    info = found.messages[1].info
+    session = read(tmp_path, lines)
+    info = session.messages[1].info
     assert isinstance(info, AssistantInfo)
     assert not info.tokens
     assert not info.model_id
-    assert "overloaded" in str(found)
-    assert "overloaded" not in str(shown(*found.messages))
+    assert "overloaded" in str(session)
+    assert "overloaded" not in str(shown(*session.messages))
 
 
 # --- which session it is -------------------------------------------------------------------
@@ -175,9 +177,9 @@ def test_a_session_is_known_by_its_files_name_where_that_is_an_id(tmp_path: Path
     lines = Lines()
     lines.user("Go", sessionId="the one before")
     lines.user("On")
-    found = read(tmp_path, lines)
-    assert found.info.id == SESSION
-    assert (found.info.directory, found.info.version) == ("/mill", "2.1.0")
+    session = read(tmp_path, lines)
+    assert session.info.id == SESSION
+    assert (session.info.directory, session.info.version) == ("/work", "2.1.0")
     assert read(tmp_path, lines, "any name.jsonl").info.id == "the one before"
     del lines.all[0]["sessionId"]
     assert read(tmp_path, lines, "any name.jsonl").info.id == "any name"
@@ -238,65 +240,67 @@ def view_of(found: Transcript) -> str:
 
 def test_after_a_compaction_the_summary_and_what_came_since_are_shown(tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
     lines.compact("So it was.", preTokens=155_000)
     lines.user("And now?")
-    found = read(tmp_path, lines)
-    assert messages(found)[2:] == [
+    session = read(tmp_path, lines)
+    assert messages(session)[2:] == [
         ("u5-marker", [""]),
         ("u5-summary", ["So it was."]),
         ("u6", ["And now?"]),
     ]
-    assert found.messages[2].info.wire == {"claude-code": {"trigger": "auto", "preTokens": 155_000}}
-    view = view_of(found)
+    assert session.messages[2].info.wire == {
+        "claude-code": {"trigger": "auto", "preTokens": 155_000}
+    }
+    view = view_of(session)
     assert "So it was." in view
     assert "And now?" in view
-    assert "tooth a of a wheel" not in view
+    assert "line a of a parser" not in view
 
 
 def test_a_summary_without_its_boundary_folds_as_well(tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
     lines.user([{"type": "text", "text": "So it was."}], isCompactSummary=True)
-    found = read(tmp_path, lines)
-    assert len(Log(counter(FOLDMARK.estimate), found.messages).pivots) == 1
-    assert "tooth a of a wheel" not in view_of(found)
+    session = read(tmp_path, lines)
+    assert len(Log(counter(FOLDMARK.estimate), session.messages).pivots) == 1
+    assert "line a of a parser" not in view_of(session)
 
 
 @pytest.mark.parametrize("way", ["segment", "messages", "gone", "odd"])
 def test_what_a_compaction_preserved_is_still_shown(way: str, tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
-    kept = lines.user("And this is kept")
+    rest = lines.user("And this is kept")
     lines.step("b")
     ways: dict[str, dict[str, Any]] = {
-        "segment": {"preservedSegment": {"headUuid": kept, "tailUuid": "x"}},
-        "messages": {"preservedMessages": {"uuids": [kept, "x"]}},
+        "segment": {"preservedSegment": {"headUuid": rest, "tailUuid": "x"}},
+        "messages": {"preservedMessages": {"uuids": [rest, "x"]}},
         "gone": {"preservedSegment": {"headUuid": "gone"}},
-        "odd": {"preservedSegment": [kept], "preservedMessages": {"uuids": []}},
+        "odd": {"preservedSegment": [rest], "preservedMessages": {"uuids": []}},
     }
     lines.compact("So it was.", **ways[way])
     view = view_of(read(tmp_path, lines))
-    assert ("tooth b of a wheel" in view) == (way in ("segment", "messages"))
-    assert "tooth a of a wheel" not in view
+    assert ("line b of a parser" in view) == (way in ("segment", "messages"))
+    assert "line a of a parser" not in view
 
 
 def test_what_was_microcompacted_is_pruned(tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
     lines.step("b")
     lines.microcompact("a", "gone")
     lines.add("system", subtype="microcompact_boundary", microcompactMetadata=None)
     lines.add("system", subtype="microcompact_boundary", microcompactMetadata={"x": 1})
-    found = read(tmp_path, lines)
-    view = view_of(found)
-    assert "tooth a of a wheel" not in view
-    assert "tooth b of a wheel" in view
-    state = tool(found, "a").state
+    session = read(tmp_path, lines)
+    view = view_of(session)
+    assert "line a of a parser" not in view
+    assert "line b of a parser" in view
+    state = tool(session, "a").state
     assert isinstance(state, Completed)
     assert state.time
     assert state.time.compacted == 1_767_607_206_000
@@ -304,27 +308,27 @@ def test_what_was_microcompacted_is_pruned(tmp_path: Path) -> None:
 
 def test_a_prompt_in_the_place_of_an_earlier_one_takes_that_back(tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     first = lines.step("a")
-    lines.user("And the sluice")
+    lines.user("And the printer")
     lines.step("b")
-    lines.user("Rather the stone", parent=first)
+    lines.user("Rather the lexer", parent=first)
     lines.step("c")
     assert messages(read(tmp_path, lines)) == [
-        ("u1", ["Turn the wheel"]),
-        ("m-a", ["I look at wheel a", "Read"]),
-        ("u7", ["Rather the stone"]),
-        ("m-c", ["I look at wheel c", "Read"]),
+        ("u1", ["Fix the parser"]),
+        ("m-a", ["I look at parser a", "Read"]),
+        ("u7", ["Rather the lexer"]),
+        ("m-c", ["I look at parser c", "Read"]),
     ]
 
 
 def test_lines_between_are_parents_too(tmp_path: Path) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
     between = lines.add("progress", data={"type": "hook"}, message=["odd"])
-    lines.user("And the sluice")
-    lines.user("Rather the stone", parent=between)
+    lines.user("And the printer")
+    lines.user("Rather the lexer", parent=between)
     assert [name for name, _ in messages(read(tmp_path, lines))] == ["u1", "m-a", "u6"]
 
 
@@ -345,7 +349,7 @@ def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_pat
     lines = Lines()
     lines.add(name, message={"role": name, "content": "x"}, attachment={"type": "x"})
     with open_source(write(tmp_path / "a.jsonl", lines.all)) as source:
-        assert [held.name for held in formats() if held.recognizes(source.head)] == ["claude-code"]
+        assert [item.name for item in formats() if item.recognizes(source.head)] == ["claude-code"]
 
 
 # --- real files ----------------------------------------------------------------------------
@@ -353,8 +357,8 @@ def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_pat
 
 def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -> None:
     for name in ("entireio-cli_95adddad32", "context-evaluator_946606a339"):
-        (found,) = read_sessions(corpus / "claude-code" / f"{name}.jsonl")
-        log = Log(counter(FOLDMARK.estimate), found.messages)
+        (session,) = read_sessions(corpus / "claude-code" / f"{name}.jsonl")
+        log = Log(counter(FOLDMARK.estimate), session.messages)
         pivot, view = log.pivot, Viewer(log, FOLDMARK).view()
         assert pivot is not None
         summary = log.entries[pivot.summary].message.parts[0]
@@ -365,12 +369,12 @@ def test_after_real_compactions_the_view_begins_with_the_summary(corpus: Path) -
 
 
 def test_titles_usage_and_models_of_a_real_file(corpus: Path) -> None:
-    (found,) = read_sessions(corpus / "claude-code" / "oh-my-posh_6e27a41b09.jsonl")
-    assert found.info.title == "Oh My Posh feasible issues"
-    answers = [held.info for held in found.messages if isinstance(held.info, AssistantInfo)]
-    told = [info for info in answers if not info.error]
-    assert all(info.tokens and info.model_id for info in told)
-    assert isinstance(found.info, SessionInfo)
+    (session,) = read_sessions(corpus / "claude-code" / "oh-my-posh_6e27a41b09.jsonl")
+    assert session.info.title == "Oh My Posh feasible issues"
+    answers = [item.info for item in session.messages if isinstance(item.info, AssistantInfo)]
+    facts = [info for info in answers if not info.error]
+    assert all(info.tokens and info.model_id for info in facts)
+    assert isinstance(session.info, SessionInfo)
 
 
 # --- spoiled -------------------------------------------------------------------------------

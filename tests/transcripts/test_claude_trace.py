@@ -76,10 +76,10 @@ def reply(number: int, *content: Line, **more: Any) -> Line:
 
 def exchange(messages: list[Line], answer: Line | None = None, **body: Any) -> Line:
     """A line: the request and its answer."""
-    asked = {"model": "claude-x", "system": "Help.", "tools": TOOLS, "messages": messages, **body}
+    prompt = {"model": "claude-x", "system": "Help.", "tools": TOOLS, "messages": messages, **body}
     url = "https://api.anthropic.com/v1/messages?beta=true"
     return {
-        "request": {"timestamp": 1_700_000_000.5, "method": "POST", "url": url, "body": asked},
+        "request": {"timestamp": 1_700_000_000.5, "method": "POST", "url": url, "body": prompt},
         "response": {"timestamp": 1_700_000_001, "status_code": 200, "body": answer},
         "logged_at": "2026-01-01T00:00:00",
     }
@@ -123,12 +123,12 @@ def test_an_answer_carries_its_model_its_usage_and_its_time() -> None:
 
 
 def test_where_the_cache_ends_and_how_a_text_is_written_says_nothing_new() -> None:
-    asked = {"role": "user", "content": "list it"}
+    prompt = {"role": "user", "content": "list it"}
     marked = user(text("list it", cache_control={"type": "ephemeral"}))
-    held = [text("a.py", cache_control={"type": "ephemeral"})]
+    item = [text("a.py", cache_control={"type": "ephemeral"})]
     first = exchange([marked], reply(1, call("c1")))
-    second = exchange([asked, CALLED, user(result("c1", [text("a.py")]))], reply(2, text("yes")))
-    again = [asked, CALLED, user(result("c1", held)), model(text("yes")), user(text("bye"))]
+    second = exchange([prompt, CALLED, user(result("c1", [text("a.py")]))], reply(2, text("yes")))
+    again = [prompt, CALLED, user(result("c1", item)), model(text("yes")), user(text("bye"))]
     (lines,) = told([first, second, exchange(again)])
     assert lines == ["user: list it", "call c1", "text c1: a.py", "assistant: yes", "user: bye"]
 
@@ -195,8 +195,8 @@ def test_a_request_that_leaves_out_the_end_takes_it_back() -> None:
 
 
 def test_a_result_that_no_longer_says_what_it_said_is_pruned() -> None:
-    gone = user(result("c1", "[Old tool result content cleared]"))
-    after = exchange([ASK, CALLED, gone, SAID, user(text("go on"))], reply(3, text("ok")))
+    missing = user(result("c1", "[Old tool result content cleared]"))
+    after = exchange([ASK, CALLED, missing, SAID, user(text("go on"))], reply(3, text("ok")))
     (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, after])
     (part,) = session.messages[1].parts
     assert isinstance(part, ToolPart)
@@ -228,8 +228,8 @@ COMMAND = text("<command-name>/compact</command-name>")
 def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
     blocks: list[Line], asked: list[Line]
 ) -> None:
-    begun = exchange([user(text(CONTINUED), *blocks, text("go on"))], reply(4, text("on it")))
-    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, *asked, begun])
+    started = exchange([user(text(CONTINUED), *blocks, text("go on"))], reply(4, text("on it")))
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, *asked, started])
     log = Log(counter(FOLDMARK.estimate), session.messages)
     assert len(log.pivots) == 1
     marker = session.messages[3]
@@ -255,9 +255,9 @@ def test_a_summary_that_nothing_follows_changes_nothing() -> None:
 
 
 def test_a_folded_conversation_grows_like_any_other() -> None:
-    begun = user(text(CONTINUED), text("go on"))
-    first = exchange([begun], reply(4, call("c2")))
-    second = exchange([begun, model(call("c2")), user(result("c2", "b"))], reply(5, text("done")))
+    started = user(text(CONTINUED), text("go on"))
+    first = exchange([started], reply(4, call("c2")))
+    second = exchange([started, model(call("c2")), user(result("c2", "b"))], reply(5, text("done")))
     (lines,) = told([FIRST, SECOND, FOLDING, first, second])
     assert lines[-4:] == ["user: go on", "call c2", "text c2: b", "assistant: done"]
 
@@ -310,17 +310,17 @@ def test_a_streamed_answer_is_put_together() -> None:
     assert isinstance(info, AssistantInfo)
     assert info.tokens
     assert (info.tokens.input, info.tokens.output) == (5, 9)
-    thought, _, called = encode(session.messages, "anthropic")[1]["content"]
-    assert thought == {"type": "thinking", "thinking": "hm", "signature": "sig"}
+    reasoning, _, called = encode(session.messages, "anthropic")[1]["content"]
+    assert reasoning == {"type": "thinking", "thinking": "hm", "signature": "sig"}
     assert called == call("c1")
 
 
 def test_a_stream_that_breaks_off_is_an_answer_as_far_as_it_came() -> None:
     whole = stream(*EVENTS[:12]) + 'event: content_block_delta\ndata: {"type":"content_bl'
-    found = joined_stream(whole)
-    assert found
-    assert [block["type"] for block in found["content"]] == ["thinking", "text", "tool_use"]
-    assert found["content"][2]["input"] == {"arguments": '{"path":'}
+    session = joined_stream(whole)
+    assert session
+    assert [block["type"] for block in session["content"]] == ["thinking", "text", "tool_use"]
+    assert session["content"][2]["input"] == {"arguments": '{"path":'}
     assert joined_stream("") is None
     assert joined_stream('data: {"type":"error"}\n') is None
 
@@ -328,9 +328,9 @@ def test_a_stream_that_breaks_off_is_an_answer_as_far_as_it_came() -> None:
 def test_citations_of_a_stream_are_kept() -> None:
     cited: Line = {"type": "content_block_delta", "index": 0}
     cited["delta"] = {"type": "citations_delta", "citation": {"url": "x"}}
-    found = joined_stream(stream(START, begun(0, text("", citations=[])), cited))
-    assert found
-    assert found["content"] == [text("", citations=[{"url": "x"}])]
+    session = joined_stream(stream(START, begun(0, text("", citations=[])), cited))
+    assert session
+    assert session["content"] == [text("", citations=[{"url": "x"}])]
 
 
 # --- odd lines ------------------------------------------------------------------------------
@@ -362,8 +362,8 @@ def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
 def bare(message: Line) -> Line:
     """A message without the marks where a cached prefix ends."""
     blocks: list[Line] = message["content"]
-    kept = [{name: block[name] for name in block if name != "cache_control"} for block in blocks]
-    return {"role": message["role"], "content": kept}
+    rest = [{name: block[name] for name in block if name != "cache_control"} for block in blocks]
+    return {"role": message["role"], "content": rest}
 
 
 def real_request(corpus: Path, number: int) -> list[Line]:
@@ -384,8 +384,8 @@ def test_a_real_file_has_as_many_messages_as_are_counted_up_to_its_compaction(co
     calls = [part for message in before for part in message.parts if isinstance(part, ToolPart)]
     assert (len(encode(before, "anthropic")) + 1, len(calls)) == (27, 11)
     assert all(map(has_result, calls))
-    read = read_file(corpus / REAL)
-    assert (read.messages, read.calls, read.results) == (
+    file = read_file(corpus / REAL)
+    assert (file.messages, file.calls, file.results) == (
         27 + len(encode(after, "anthropic")),
         12,
         12,

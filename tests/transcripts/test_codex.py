@@ -150,17 +150,17 @@ def test_a_session_that_goes_on_with_another_keeps_its_own_name(tmp_path: Path) 
 
 def test_a_file_without_that_line_is_named_after_itself() -> None:
     unreadable = item("message", role="user")
-    (found,) = read_leniently(Codex, [unreadable, user("look")])
-    assert (found.info.id, texts(found)) == ("kept", ["look"])
+    (session,) = read_leniently(Codex, [unreadable, user("look")])
+    assert (session.info.id, texts(session)) == ("kept", ["look"])
 
 
 def test_a_session_may_be_given_a_name(tmp_path: Path) -> None:
-    named = event("thread_name_updated", thread_name="the move")
-    assert read(tmp_path, meta(), user("look"), named).info.title == "the move"
+    rename = event("thread_name_updated", thread_name="the move")
+    assert read(tmp_path, meta(), user("look"), rename).info.title == "the move"
 
 
 def test_lines_of_other_kinds_and_copies_for_the_screen_say_nothing(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         meta(),
         {"type": "world_state", "payload": [1]},
@@ -170,7 +170,7 @@ def test_lines_of_other_kinds_and_copies_for_the_screen_say_nothing(tmp_path: Pa
         said("yes"),
         event("agent_message", message="yes"),
     )
-    assert texts(found) == ["look", "yes"]
+    assert texts(session) == ["look", "yes"]
 
 
 # --- items ----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_lines_of_other_kinds_and_copies_for_the_screen_say_nothing(tmp_path: Pa
 def test_the_items_of_one_answer_are_one_message_with_the_results_of_its_calls(
     tmp_path: Path,
 ) -> None:
-    found = read(
+    session = read(
         tmp_path,
         meta(),
         line("turn_context", model="gpt-x", effort="high"),
@@ -192,12 +192,12 @@ def test_the_items_of_one_answer_are_one_message_with_the_results_of_its_calls(
         output("c2", "two"),
         said("Done."),
     )
-    assert len(found.messages) == 3
-    kinds = [type(part) for part in found.messages[1].parts]
+    assert len(session.messages) == 3
+    kinds = [type(part) for part in session.messages[1].parts]
     assert kinds == [ReasoningPart, TextPart, ToolPart, ToolPart]
-    states = [part.state for part in found.messages[1].parts if isinstance(part, ToolPart)]
+    states = [part.state for part in session.messages[1].parts if isinstance(part, ToolPart)]
     assert [state.output for state in states if isinstance(state, Completed)] == ["one", "two"]
-    first, second = answers(found)
+    first, second = answers(session)
     assert (first.provider_id, first.model_id, first.variant) == ("openai", "gpt-x", "high")
     assert (first.finish, second.finish) == ("tool-calls", "stop")
 
@@ -207,9 +207,9 @@ def test_what_the_program_says_in_the_user_s_place_is_no_request(tmp_path: Path)
     context["content"].append({"type": "input_text", "text": "<environment_context>\n</x>"})
     above = line("response_item", **words("Never push.", "developer"))
     lines = [meta(), above, line("response_item", **context), user("<b>look</b>"), said("yes")]
-    found = read(tmp_path, *lines)
-    assert requests(found) == ["<b>look</b>"]
-    assert len(shown(*found.messages)) == 5
+    session = read(tmp_path, *lines)
+    assert requests(session) == ["<b>look</b>"]
+    assert len(shown(*session.messages)) == 5
 
 
 def test_items_are_written_back_as_they_came(tmp_path: Path) -> None:
@@ -222,15 +222,15 @@ def test_items_are_written_back_as_they_came(tmp_path: Path) -> None:
         item("web_search_call", id="ws_1", status="completed", action={"type": "search"}),
         said("Done."),
     ]
-    found = read(tmp_path, meta(), *lines)
-    assert write_list(OpenAIResponses(), found.messages) == [held["payload"] for held in lines]
+    session = read(tmp_path, meta(), *lines)
+    assert write_list(OpenAIResponses(), session.messages) == [one["payload"] for one in lines]
 
 
 # --- what steps took ------------------------------------------------------------------------
 
 
 def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         meta(),
         user("look"),
@@ -240,7 +240,7 @@ def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
         said("Done."),
         usage(200, total=310),
     )
-    first, second = answers(found)
+    first, second = answers(session)
     cache = Cache(read=40, write=0)
     assert first.tokens == Tokens(input=60, output=5, reasoning=2, total=105, cache=cache)
     assert second.tokens
@@ -248,7 +248,7 @@ def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
 
 
 def test_in_old_versions_it_is_told_before_and_again(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         meta(),
         user("look"),
@@ -261,7 +261,7 @@ def test_in_old_versions_it_is_told_before_and_again(tmp_path: Path) -> None:
         thought("hm"),
         said("Done."),
     )
-    assert [info.tokens and info.tokens.total for info in answers(found)] == [105, 205]
+    assert [info.tokens and info.tokens.total for info in answers(session)] == [105, 205]
 
 
 def test_a_step_of_which_nothing_was_told_does_not_get_what_the_next_one_took(
@@ -274,16 +274,16 @@ def test_a_step_of_which_nothing_was_told_does_not_get_what_the_next_one_took(
 
 
 def test_what_is_told_of_a_step_ends_its_answer(tmp_path: Path) -> None:
-    found = read(tmp_path, meta(), user("look"), said("one"), usage(100, total=105), said("two"))
-    assert [len(message.parts) for message in found.messages] == [1, 1, 1]
+    session = read(tmp_path, meta(), user("look"), said("one"), usage(100, total=105), said("two"))
+    assert [len(message.parts) for message in session.messages] == [1, 1, 1]
 
 
 def test_what_is_estimated_after_a_compaction_is_nobody_s(tmp_path: Path) -> None:
     estimate = usage(0, total=105, made=0)
-    found = read(
+    session = read(
         tmp_path, meta(), said("one"), usage(100, total=105), compacted(), estimate, said("two")
     )
-    first, second = answers(found)
+    first, second = answers(session)
     assert first.tokens
     assert not second.tokens
 
@@ -294,8 +294,8 @@ def test_what_is_estimated_after_a_compaction_is_nobody_s(tmp_path: Path) -> Non
 def test_turns_that_the_user_took_back_are_gone(tmp_path: Path) -> None:
     turns = [user("one"), said("1"), user("two"), said("2"), user("three"), said("3")]
     back = event("thread_rolled_back", num_turns=2)
-    found = read(tmp_path, meta(), *turns, back, user("other"), said("4"))
-    assert texts(found) == ["one", "1", "other", "4"]
+    session = read(tmp_path, meta(), *turns, back, user("other"), said("4"))
+    assert texts(session) == ["one", "1", "other", "4"]
 
 
 def test_turns_can_be_taken_back_one_after_the_other(tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ def test_taking_back_more_turns_than_there_are_leaves_what_was_said_before_them(
 ) -> None:
     context = line("response_item", **words("<environment_context>"))
     back = event("thread_rolled_back", num_turns=9)
-    found = read(tmp_path, meta(), context, user("one"), said("1"), back, user("two"))
-    assert texts(found) == ["<environment_context>", "two"]
+    session = read(tmp_path, meta(), context, user("one"), said("1"), back, user("two"))
+    assert texts(session) == ["<environment_context>", "two"]
 
 
 # --- compactions ----------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
 ) -> None:
     sealed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "E"}
     above = words("Never push.", "developer")
-    found = read(
+    session = read(
         tmp_path,
         meta(),
         user("first"),
@@ -330,13 +330,13 @@ def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
         said("two"),
         user("second"),
     )
-    assert found.messages[2].info.wire == {"codex": {"window_number": 1}}
-    (part,) = found.messages[3].parts
+    assert session.messages[2].info.wire == {"codex": {"window_number": 1}}
+    (part,) = session.messages[3].parts
     assert isinstance(part, TextPart)
     assert is_opaque(part)
     assert part.metadata == {"openai": {"block": sealed}}
-    assert requests(found) == ["first", "second"]
-    assert shown(*found.messages, policy=OPENCODE_2025)[1:] == [
+    assert requests(session) == ["first", "second"]
+    assert shown(*session.messages, policy=OPENCODE_2025)[1:] == [
         f"assistant: {SEALED}",
         "user: Never push.",
         "user: first",
@@ -348,16 +348,16 @@ def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
 def test_a_summary_that_is_a_text_is_not_told_twice(tmp_path: Path) -> None:
     history = (words("first"), words("Another model wrote:\nSum."))
     lines = [user("first"), said("one"), compacted(*history, message="Sum.")]
-    found = read(tmp_path, meta(), *lines, said("two"))
-    assert texts(found) == ["first", "one", "Sum.", "first", "two"]
+    session = read(tmp_path, meta(), *lines, said("two"))
+    assert texts(session) == ["first", "one", "Sum.", "first", "two"]
 
 
 def test_in_old_versions_the_prompts_are_kept_over_a_compaction(tmp_path: Path) -> None:
     context = line("response_item", **words("<environment_context>"))
     lines = [context, user("first"), said("one"), user("second"), said("two")]
-    found = read(tmp_path, meta(), *lines, line("compacted", message="Sum."), said("three"))
-    assert texts(found)[5:] == ["Sum.", "first", "second", "three"]
-    assert requests(found) == ["first", "second"]
+    session = read(tmp_path, meta(), *lines, line("compacted", message="Sum."), said("three"))
+    assert texts(session)[5:] == ["Sum.", "first", "second", "three"]
+    assert requests(session) == ["first", "second"]
 
 
 @pytest.mark.parametrize(("turns", "left"), [(1, ["first"]), (2, [])])
@@ -365,17 +365,17 @@ def test_prompts_can_be_taken_back_after_a_compaction(
     tmp_path: Path, turns: int, left: list[str]
 ) -> None:
     back = event("thread_rolled_back", num_turns=turns)
-    folded = compacted(words("first"), words("second"), message="Sum.")
-    found = read(tmp_path, meta(), user("first"), user("second"), folded, back)
-    assert texts(found) == ["first", "second", "Sum.", *left]
-    assert len(Log(len, found.messages).pivots) == 1
+    compaction = compacted(words("first"), words("second"), message="Sum.")
+    session = read(tmp_path, meta(), user("first"), user("second"), compaction, back)
+    assert texts(session) == ["first", "second", "Sum.", *left]
+    assert len(Log(len, session.messages).pivots) == 1
 
 
 def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> None:
     lines = [meta(), user("look"), call("c1"), output("c1", "one")]
-    again = compacted(*(held["payload"] for held in lines[1:]))
+    again = compacted(*(one["payload"] for one in lines[1:]))
     file = tmp_path / "kept.jsonl"
-    file.write_text("".join(json.dumps(held) + "\n" for held in [*lines, again]))
+    file.write_text("".join(json.dumps(one) + "\n" for one in [*lines, again]))
     with open_reading(file) as reading:
         steps = list(reading.steps())
     tally = reading.reader.tally
@@ -392,38 +392,38 @@ def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", FILES)
 def test_replies_of_a_real_file_have_usage_and_models(corpus: Path, name: str) -> None:
-    (found,) = read_sessions(corpus / name)
-    assert all(info.tokens and info.model_id for info in answers(found)[:-1])
+    (session,) = read_sessions(corpus / name)
+    assert all(info.tokens and info.model_id for info in answers(session)[:-1])
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_items_of_a_real_file_are_all_there_in_their_order(corpus: Path, name: str) -> None:
     windows: list[list[Any]] = [[]]
     for data in (corpus / name).read_bytes().splitlines():
-        held = json.loads(data)
-        if held["type"] == "response_item":
-            windows[-1].append(held["payload"])
-        elif held["type"] == "compacted":
-            history = held["payload"]["replacement_history"]
-            windows.append([kept for kept in history if kept["type"] != "compaction"])
-    (found,) = read_sessions(corpus / name)
-    read: list[list[Message]] = [[]]
-    for message in found.messages:
+        one = json.loads(data)
+        if one["type"] == "response_item":
+            windows[-1].append(one["payload"])
+        elif one["type"] == "compacted":
+            history = one["payload"]["replacement_history"]
+            windows.append([rest for rest in history if rest["type"] != "compaction"])
+    (session,) = read_sessions(corpus / name)
+    file: list[list[Message]] = [[]]
+    for message in session.messages:
         if marker_part(message):
-            read.append([])
+            file.append([])
         elif not is_summary(message):
-            read[-1].append(message)
-    assert [write_list(OpenAIResponses(), messages) for messages in read] == windows
+            file[-1].append(message)
+    assert [write_list(OpenAIResponses(), messages) for messages in file] == windows
 
 
 def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
     corpus: Path,
 ) -> None:
-    (found,) = read_sessions(corpus / FILES[0])
-    log = Log(counter(FOLDMARK.estimate), found.messages)
+    (session,) = read_sessions(corpus / FILES[0])
+    log = Log(counter(FOLDMARK.estimate), session.messages)
     lines = told(Viewer(log, FOLDMARK))
     assert lines[1] == f"assistant: {SEALED}"
     assert len(log.requests.all) == 10
     before = log.pivots[-1].marker
-    asked = [request.text for request in log.requests.all if request.index < before]
-    assert {f"user: {text}" for text in asked} <= set(lines)
+    prompt = [request.text for request in log.requests.all if request.index < before]
+    assert {f"user: {text}" for text in prompt} <= set(lines)

@@ -93,13 +93,13 @@ TURN = [
 
 def written(folder: Path, *events: dict[str, Any]) -> Path:
     path = folder / "events.jsonl"
-    path.write_text("\n".join(json.dumps(held) for held in events))
+    path.write_text("\n".join(json.dumps(item) for item in events))
     return path
 
 
 def one(folder: Path, *events: dict[str, Any]) -> Transcript:
-    [found] = read_sessions(written(folder, *events))
-    return found
+    [session] = read_sessions(written(folder, *events))
+    return session
 
 
 def test_a_session_is_told_with_where_it_was_and_what_stood_before_it(tmp_path: Path):
@@ -113,13 +113,13 @@ def test_the_newest_system_prompt_is_kept_and_the_same_one_is_not_told_again(tmp
     again = event(20, "system.message", role="system", content="Be helpful.")
     newer = event(21, "system.message", role="system", content="Be brief.")
     with open_reading(written(tmp_path, *TURN, again, newer)) as reading:
-        told = [step.info.origin for step in reading.steps() if isinstance(step, SessionOpened)]
-    assert [origin.system for origin in told if origin] == ["Be helpful.", "Be brief."]
+        facts = [step.info.origin for step in reading.steps() if isinstance(step, SessionOpened)]
+    assert [origin.system for origin in facts if origin] == ["Be helpful.", "Be brief."]
 
 
 def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tmp_path: Path):
-    said = one(tmp_path, *TURN).messages[0].parts
-    assert said == (
+    text = one(tmp_path, *TURN).messages[0].parts
+    assert text == (
         TextPart(text="<now/>\n\n", synthetic=True),
         TextPart(text="Look"),
         TextPart(text="\n\n<tables/>", synthetic=True),
@@ -127,13 +127,13 @@ def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tm
 
 
 def test_words_that_were_sent_in_another_form_are_kept_but_not_shown(tmp_path: Path):
-    asked = event(1, "user.message", content="/plan it", transformedContent="Make a plan: it")
-    found = one(tmp_path, START, asked)
-    assert found.messages[0].parts == (
+    prompt = event(1, "user.message", content="/plan it", transformedContent="Make a plan: it")
+    session = one(tmp_path, START, prompt)
+    assert session.messages[0].parts == (
         TextPart(text="Make a plan: it", synthetic=True),
         TextPart(text="/plan it", ignored=True),
     )
-    assert shown(*found.messages) == ["user: Make a plan: it"]
+    assert shown(*session.messages) == ["user: Make a plan: it"]
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_what_the_program_says_in_the_users_place_is_synthetic(tmp_path: Path, t
 
 def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
     answer = one(tmp_path, *TURN).messages[1]
-    thought, said, first, second = answer.parts
+    reasoning, text, first, second = answer.parts
     opaque = {"copilot-cli": {"reasoningOpaque": "b64"}}
-    assert thought == ReasoningPart(text="They want me to look.", metadata=opaque)
-    assert said == TextPart(text="I look.")
+    assert reasoning == ReasoningPart(text="They want me to look.", metadata=opaque)
+    assert text == TextPart(text="I look.")
     assert isinstance(first, ToolPart)
     assert isinstance(first.state, Completed)
     assert (first.tool, first.call_id, first.state.input) == ("view", "c1", {"path": "a"})
@@ -169,8 +169,8 @@ def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
 
 def test_an_answer_names_its_model_or_has_the_one_that_was_chosen(tmp_path: Path):
     infos = [message.info for message in one(tmp_path, *TURN).messages]
-    told = [(info.provider_id, info.model_id) for info in infos if isinstance(info, AssistantInfo)]
-    assert told == [("github-copilot", "claude-x"), ("github-copilot", "gpt-y")]
+    facts = [(info.provider_id, info.model_id) for info in infos if isinstance(info, AssistantInfo)]
+    assert facts == [("github-copilot", "claude-x"), ("github-copilot", "gpt-y")]
 
 
 def test_a_result_of_a_call_that_no_message_announced_is_a_text_of_its_own(tmp_path: Path):
@@ -187,14 +187,14 @@ def test_a_result_of_a_call_that_no_message_announced_is_a_text_of_its_own(tmp_p
     assert is_opaque(text)
     assert text.metadata
     assert text.metadata["copilot-cli"]["block"]["toolName"] == "glob"
-    read = read_file(path)
-    assert (read.messages, read.calls, read.results) == (3, 2, 3)
+    file = read_file(path)
+    assert (file.messages, file.calls, file.results) == (3, 2, 3)
 
 
 def test_files_that_are_inline_are_kept(tmp_path: Path):
     blob = {"type": "blob", "mimeType": "image/png", "data": "QUJD"}
-    asked = event(1, "user.message", content="See", attachments=[blob, {"type": "file"}])
-    assert one(tmp_path, START, asked).messages[0].parts == (
+    prompt = event(1, "user.message", content="See", attachments=[blob, {"type": "file"}])
+    assert one(tmp_path, START, prompt).messages[0].parts == (
         TextPart(text="See"),
         FilePart(mime="image/png", url="data:image/png;base64,QUJD"),
     )
@@ -225,19 +225,19 @@ def test_a_compaction_folds_what_was_before_it_began(tmp_path: Path):
     events = compacted(
         success=True, summaryContent="It was about a.", preCompactionTokens=900, trigger="threshold"
     )
-    found = one(tmp_path, *events)
-    view = shown(*found.messages)
+    session = one(tmp_path, *events)
+    view = shown(*session.messages)
     assert view[-3:] == ["assistant: It was about a.", "user: Meanwhile", "assistant: After."]
     assert not any("text of a" in line for line in view)
-    marker = next(held for held in found.messages if held.id == "e22-marker")
+    marker = next(item for item in session.messages if item.id == "e22-marker")
     assert marker.info.wire
     assert marker.info.wire["copilot-cli"]["preCompactionTokens"] == 900
 
 
 def test_a_compaction_that_failed_folds_nothing(tmp_path: Path):
-    found = one(tmp_path, *compacted(success=False, error="too long"))
-    assert not Log(counter("classes"), found.messages).pivots
-    assert "text c1: text of a" in shown(*found.messages)
+    session = one(tmp_path, *compacted(success=False, error="too long"))
+    assert not Log(counter("classes"), session.messages).pivots
+    assert "text c1: text of a" in shown(*session.messages)
 
 
 def test_subagents_are_sessions_of_their_own(tmp_path: Path):
@@ -251,7 +251,7 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path):
         ),
     ]
     main, newer, older = read_sessions(written(tmp_path, *events))
-    assert [held.info.id for held in (newer, older)] == ["s1-a1", "s1-c2"]
+    assert [item.info.id for item in (newer, older)] == ["s1-a1", "s1-c2"]
     assert newer.info.parent_id == "s1"
     assert newer.messages[0].parts == (TextPart(text="Find it"),)
     assert "assistant: Found." not in shown(*main.messages)
@@ -265,14 +265,14 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path):
 
 
 def test_the_same_file_gives_the_same_messages(tmp_path: Path):
-    path = written(tmp_path, *(held | {"id": None} for held in TURN))
+    path = written(tmp_path, *(item | {"id": None} for item in TURN))
     assert read_sessions(path) == read_sessions(path)
 
 
 def test_real_events_are_read_whole(corpus: Path):
     for path in sorted((corpus / CopilotCli.name).iterdir()):
-        [found] = read_sessions(path)
-        parts = [part for message in found.messages for part in message.parts]
+        [session] = read_sessions(path)
+        parts = [part for message in session.messages for part in message.parts]
         texts = "".join(part.text for part in parts if isinstance(part, TextPart))
         states = [part.state for part in parts if isinstance(part, ToolPart)]
         outputs = {state.output for state in states if isinstance(state, Completed)}

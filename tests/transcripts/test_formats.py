@@ -20,19 +20,19 @@ DOCS = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 
 def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     program = [sys.executable, "-c", "from foldmark.cli import main; main()", *arguments]
-    found = {**os.environ, "PYTHONPATH": str(folder)}
+    session = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
-        program, cwd=folder, env=found, capture_output=True, text=True, check=False
+        program, cwd=folder, env=session, capture_output=True, text=True, check=False
     )
 
 
 def installed(folder: Path, code: str, target: str = "diary_format:Diary") -> Path:
     """A package with an entry point, as pip would leave it."""
     (folder / "diary_format.py").write_text(code)
-    told = folder / "diary_format-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: diary-format\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(f"[foldmark.formats]\ndiary = {target}\n")
+    facts = folder / "diary_format-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: diary-format\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(f"[foldmark.formats]\ndiary = {target}\n")
     return folder
 
 
@@ -75,12 +75,12 @@ def with_example(folder: Path) -> Path:
 def test_the_example_of_a_plugin_reads_every_episode_as_a_session(tmp_path: Path):
     folder = with_example(tmp_path)
     (folder / "run.json").write_text(json.dumps([EPISODE, {**EPISODE, "trial": 1}, EPISODE]))
-    done = ran(folder, "import", "run.json", "--store", "runs.db", "--json")
-    kept = json.loads(done.stdout)["imported"]
-    assert [held["id"] for held in kept] == ["run-3-0", "run-3-1", "run-3-0-2"]
-    assert {held["format"] for held in kept} == {"tau-bench"}
-    assert {held["title"] for held in kept} == {"You want a ticket."}
-    assert [held["messages"] for held in kept] == [3, 3, 3]
+    result = ran(folder, "import", "run.json", "--store", "runs.db", "--json")
+    rest = json.loads(result.stdout)["imported"]
+    assert [item["id"] for item in rest] == ["run-3-0", "run-3-1", "run-3-0-2"]
+    assert {item["format"] for item in rest} == {"tau-bench"}
+    assert {item["title"] for item in rest} == {"You want a ticket."}
+    assert [item["messages"] for item in rest] == [3, 3, 3]
     again = ran(folder, "export", "run-3-1", "--to", "openai-chat", "--store", "runs.db")
     assert json.loads(again.stdout) == EPISODE["traj"]
 
@@ -97,9 +97,9 @@ def test_the_example_of_a_plugin_names_the_message_that_is_none(tmp_path: Path):
 
 def test_the_example_of_a_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
     path = corpus / "tau-bench" / "tau_gpt-4o-airline_first40.json"
-    done = ran(with_example(tmp_path), "import", str(path), "--store", "runs.db", "--json")
-    kept = json.loads(done.stdout)["imported"]
-    assert len(kept) == len(json.loads(path.read_bytes())) == len({held["id"] for held in kept})
+    result = ran(with_example(tmp_path), "import", str(path), "--store", "runs.db", "--json")
+    rest = json.loads(result.stdout)["imported"]
+    assert len(rest) == len(json.loads(path.read_bytes())) == len({item["id"] for item in rest})
 
 
 @pytest.mark.parametrize("format", ["tau-bench", "tau2-bench", "entire-compact"])

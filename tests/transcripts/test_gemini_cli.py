@@ -97,13 +97,13 @@ FOLDED = [
 
 def written(folder: Path, *lines: Any) -> Path:
     path = folder / "saved.jsonl"
-    path.write_text("\n".join(json.dumps(held) for held in lines))
+    path.write_text("\n".join(json.dumps(item) for item in lines))
     return path
 
 
 def one(folder: Path, *lines: Any) -> Transcript:
-    [found] = read_sessions(written(folder, *lines))
-    return found
+    [session] = read_sessions(written(folder, *lines))
+    return session
 
 
 def ids(transcript: Transcript) -> list[str]:
@@ -125,27 +125,27 @@ def document(folder: Path, *messages: Line) -> Path:
 
 
 def test_a_document_is_read_with_what_it_says_of_the_session(tmp_path: Path):
-    [found] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
-    assert (found.info.id, found.info.project_id) == ("s1", "p1")
-    assert found.info.origin
-    assert found.info.origin.format == "gemini-cli"
-    assert ids(found) == ["u1", "g1", "g2"]
+    [session] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
+    assert (session.info.id, session.info.project_id) == ("s1", "p1")
+    assert session.info.origin
+    assert session.info.origin.format == "gemini-cli"
+    assert ids(session) == ["u1", "g1", "g2"]
 
 
 def test_an_answer_has_its_thoughts_words_calls_and_the_results_that_the_model_saw(tmp_path: Path):
-    [found] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
-    thought, words, *_ = found.messages[1].parts
-    assert thought == ReasoningPart(text="**A** b")
+    [session] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
+    reasoning, words, *_ = session.messages[1].parts
+    assert reasoning == ReasoningPart(text="**A** b")
     assert words == TextPart(text="I look.")
-    first, second = call_states(found)
+    first, second = call_states(session)
     assert (first.input, first.output) == ({"path": "c1"}, "one")
     assert second.output == "no"
     assert is_error_output(second)
 
 
 def test_what_was_measured_is_told_in_our_way(tmp_path: Path):
-    [found] = read_sessions(document(tmp_path, ASKED, ANSWER))
-    info = found.messages[1].info
+    [session] = read_sessions(document(tmp_path, ASKED, ANSWER))
+    info = session.messages[1].info
     assert isinstance(info, AssistantInfo)
     assert (info.provider_id, info.model_id) == ("google", "gemini-x")
     cache = Cache(read=40, write=0)
@@ -161,8 +161,8 @@ def test_what_only_the_user_was_told_is_no_message(tmp_path: Path):
 
 def test_files_that_a_tool_gave_are_messages_though_they_are_told_as_asides(tmp_path: Path):
     picture = said("i1", [{"inlineData": {"mimeType": "image/png", "data": "QUJD"}}], "info")
-    [found] = read_sessions(document(tmp_path, ASKED, picture, DONE))
-    assert isinstance(found.messages[1].parts[0], FilePart)
+    [session] = read_sessions(document(tmp_path, ASKED, picture, DONE))
+    assert isinstance(session.messages[1].parts[0], FilePart)
 
 
 def test_a_call_without_a_result_waits(tmp_path: Path):
@@ -173,8 +173,8 @@ def test_a_call_without_a_result_waits(tmp_path: Path):
 
 
 def test_a_call_that_stands_in_the_content_too_is_one_call(tmp_path: Path):
-    asked = {"functionCall": {"id": "c1", "name": "read_file", "args": {"path": "c1"}}}
-    answer = {**ANSWER, "content": [{"text": "I look."}, asked]}
+    prompt = {"functionCall": {"id": "c1", "name": "read_file", "args": {"path": "c1"}}}
+    answer = {**ANSWER, "content": [{"text": "I look."}, prompt]}
     assert read_file(document(tmp_path, ASKED, answer)).calls == 2
 
 
@@ -182,11 +182,11 @@ def test_a_call_that_stands_in_the_content_too_is_one_call(tmp_path: Path):
 
 
 def test_a_message_that_is_written_again_is_told_once_with_all_that_was_added(tmp_path: Path):
-    found = one(tmp_path, *LINES)
-    assert ids(found) == ["env", "u1", "g1", "g2"]
-    assert [state.output for state in call_states(found)] == ["one", "no"]
-    read = read_file(written(tmp_path, *LINES))
-    assert (read.messages, read.calls, read.results) == (5, 2, 2)
+    session = one(tmp_path, *LINES)
+    assert ids(session) == ["env", "u1", "g1", "g2"]
+    assert [state.output for state in call_states(session)] == ["one", "no"]
+    file = read_file(written(tmp_path, *LINES))
+    assert (file.messages, file.calls, file.results) == (5, 2, 2)
 
 
 def test_what_the_program_tells_of_where_it_works_is_synthetic(tmp_path: Path):
@@ -214,40 +214,40 @@ def test_a_title_that_is_set_later_is_the_sessions(tmp_path: Path):
 
 def test_a_rewind_takes_a_message_and_all_after_it_back(tmp_path: Path):
     again = said("u2", "Again")
-    found = one(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
-    assert ids(found) == ["env", "u1", "g1", "g2", "u2"]
+    session = one(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
+    assert ids(session) == ["env", "u1", "g1", "g2", "u2"]
     assert ids(one(tmp_path, *LINES, {"$rewindTo": "u1"}, again)) == ["env", "u2"]
     assert ids(one(tmp_path, *LINES, {"$rewindTo": "nobody"}, again)) == ["u2"]
 
 
 def test_a_history_that_ends_earlier_takes_back_what_is_missing(tmp_path: Path):
-    found = one(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
-    assert ids(found) == ["env", "u1", "u2"]
+    session = one(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
+    assert ids(session) == ["env", "u1", "u2"]
 
 
 def test_a_history_under_other_names_takes_the_place_of_the_first(tmp_path: Path):
-    other = [{**held, "id": f"{held['id']}-2"} for held in (ASKED, ANSWER)]
-    found = one(tmp_path, *LINES, {"$set": {"messages": other}})
-    assert ids(found) == ["u1-2", "g1-2"]
-    assert [state.output for state in call_states(found)] == ["one", "no"]
+    other = [{**item, "id": f"{item['id']}-2"} for item in (ASKED, ANSWER)]
+    session = one(tmp_path, *LINES, {"$set": {"messages": other}})
+    assert ids(session) == ["u1-2", "g1-2"]
+    assert [state.output for state in call_states(session)] == ["one", "no"]
 
 
 def test_a_history_with_a_snapshot_is_a_compaction(tmp_path: Path):
     more = [said("u2", "And now?"), said("g3", "Now this.", "gemini")]
     history = [SETUP, *FOLDED, *more]
-    found = one(tmp_path, *LINES, *more, {"$set": {"messages": history}}, said("u3", "Good"))
-    assert ids(found)[-4:] == ["g3", "s1-fold-1-marker", "s1-fold-1-summary", "u3"]
-    view = shown(*found.messages)
+    session = one(tmp_path, *LINES, *more, {"$set": {"messages": history}}, said("u3", "Good"))
+    assert ids(session)[-4:] == ["g3", "s1-fold-1-marker", "s1-fold-1-summary", "u3"]
+    view = shown(*session.messages)
     assert view[-3:] == ["user: And now?", "assistant: Now this.", "user: Good"]
     assert view[-4].endswith("<state_snapshot>a file was read</state_snapshot>\n\nGot it.")
     assert "text c1: one" not in view
 
 
 def test_a_compaction_that_keeps_nothing_has_no_tail(tmp_path: Path):
-    found = one(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, said("u2", "Good"))
-    [pivot] = Log(counter("classes"), found.messages).pivots
+    session = one(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, said("u2", "Good"))
+    [pivot] = Log(counter("classes"), session.messages).pivots
     assert pivot.tail_id is None
-    assert shown(*found.messages)[-2:] == [
+    assert shown(*session.messages)[-2:] == [
         "assistant: <state_snapshot>a file was read</state_snapshot>\n\nGot it.",
         "user: Good",
     ]
@@ -260,8 +260,8 @@ def test_a_rewind_after_a_compaction_leaves_it_in_force(tmp_path: Path):
         said("u2", "Bad"),
         {"$rewindTo": "u2"},
     ]
-    found = one(tmp_path, *lines, said("u3", "Good"))
-    assert ids(found)[-2:] == ["s1-fold-1-summary", "u3"]
+    session = one(tmp_path, *lines, said("u3", "Good"))
+    assert ids(session)[-2:] == ["s1-fold-1-summary", "u3"]
 
 
 @pytest.mark.parametrize("again", [1, 12])
@@ -271,8 +271,8 @@ def test_results_that_are_masked_later_are_pruned_and_kept(tmp_path: Path, again
     by_line = one(tmp_path, *LINES, *between, masked)
     history = [SETUP, ASKED, masked, RESULTS, DONE, *between]
     by_history = one(tmp_path, *LINES, *between, {"$set": {"messages": history}})
-    for found in (by_line, by_history):
-        first, second = call_states(found)
+    for session in (by_line, by_history):
+        first, second = call_states(session)
         assert isinstance(first, Completed)
         assert first.output == "one"
         assert first.time
@@ -309,18 +309,18 @@ CONTENTS: list[Line] = [
 def test_what_chat_save_writes_is_read_without_loss(tmp_path: Path, whole: Any):
     path = tmp_path / "checkpoint-mine.json"
     path.write_text(json.dumps(whole, indent=2))
-    [found] = read_sessions(path)
-    assert found.info.id == "checkpoint-mine"
-    assert found.info.origin
-    assert found.info.origin.format == "gemini-cli"
-    assert encode(found.messages, "gemini") == CONTENTS
-    read = read_file(path)
-    assert (read.messages, read.calls, read.results) == (3, 1, 2)
+    [session] = read_sessions(path)
+    assert session.info.id == "checkpoint-mine"
+    assert session.info.origin
+    assert session.info.origin.format == "gemini-cli"
+    assert encode(session.messages, "gemini") == CONTENTS
+    file = read_file(path)
+    assert (file.messages, file.calls, file.results) == (3, 1, 2)
 
 
 def test_several_histories_in_one_file_are_sessions_with_a_number(tmp_path: Path):
-    found = read_sessions(written(tmp_path, CONTENTS, CONTENTS), format="gemini-cli")
-    assert [held.info.id for held in found] == ["saved", "saved-2"]
+    session = read_sessions(written(tmp_path, CONTENTS, CONTENTS), format="gemini-cli")
+    assert [item.info.id for item in session] == ["saved", "saved-2"]
 
 
 @pytest.mark.parametrize(
@@ -345,15 +345,15 @@ def test_lists_of_others_are_not_recognised(tmp_path: Path, whole: Any):
 
 
 def test_the_same_file_gives_the_same_messages(tmp_path: Path):
-    path = document(tmp_path, *({**held, "id": None} for held in (ASKED, ANSWER, DONE)))
+    path = document(tmp_path, *({**item, "id": None} for item in (ASKED, ANSWER, DONE)))
     assert read_sessions(path) == read_sessions(path)
     assert ids(read_sessions(path)[0]) == ["s1-1", "s1-2", "s1-3"]
 
 
 def test_real_sessions_are_read_whole(corpus: Path):
     for path in sorted((corpus / GeminiCli.name).iterdir()):
-        [found] = read_sessions(path)
-        assert all(isinstance(state, Completed) for state in call_states(found))
+        [session] = read_sessions(path)
+        assert all(isinstance(state, Completed) for state in call_states(session))
         whole = json.loads(path.read_bytes())
         if isinstance(whole, list):
-            assert encode(found.messages, "gemini") == whole
+            assert encode(session.messages, "gemini") == whole

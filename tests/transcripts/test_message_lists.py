@@ -152,8 +152,8 @@ def test_lists_on_lines_are_sessions_each(tmp_path: Path, format: Format) -> Non
 @each_format
 def test_messages_calls_and_results_are_counted(tmp_path: Path, format: Format) -> None:
     for lines in ([LISTS[format.name]], LISTS[format.name]):
-        read = read_file(written(tmp_path, *lines))
-        assert (read.messages, read.calls, read.results) == (len(LISTS[format.name]), 1, 1)
+        file = read_file(written(tmp_path, *lines))
+        assert (file.messages, file.calls, file.results) == (len(LISTS[format.name]), 1, 1)
 
 
 @each_format
@@ -248,9 +248,9 @@ ANTHROPIC_TOOL: Line = {"name": "ls", "input_schema": {"type": "object"}}
 @pytest.mark.parametrize("lines", [[PLAIN], PLAIN, [{"messages": PLAIN}]])
 def test_bare_texts_can_be_of_both_and_are_not_guessed(tmp_path: Path, lines: list[Any]) -> None:
     path = written(tmp_path, *lines)
-    with open_source(path) as source, pytest.raises(BadInput, match="--format NAME") as caught:
+    with open_source(path) as source, pytest.raises(BadInput, match="--format NAME") as refusal:
         recognize_format(source.head)
-    assert "anthropic or openai-chat" in str(caught.value)
+    assert "anthropic or openai-chat" in str(refusal.value)
     for format in (CHAT, ANTHROPIC):
         (session,) = read_sessions(path, format=format.name)
         assert again(session, format) == PLAIN
@@ -356,14 +356,14 @@ def test_looking_at_any_json_raises_nothing(tmp_path_factory: Any, values: list[
 @each_format
 def test_a_message_that_is_none_is_refused_by_its_place(tmp_path: Path, format: Format) -> None:
     broken: list[Line] = [LISTS[format.name][0], {"role": 3, "type": []}]
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         read_sessions(written(tmp_path, broken), format=format.name)
-    assert caught.value.location
-    assert "message 2" in caught.value.location
-    with pytest.raises(BadInput) as caught:
+    assert refusal.value.location
+    assert "message 2" in refusal.value.location
+    with pytest.raises(BadInput) as refusal:
         read_sessions(written(tmp_path, *broken), format=format.name)
-    assert caught.value.location
-    assert caught.value.location.startswith("line 2")
+    assert refusal.value.location
+    assert refusal.value.location.startswith("line 2")
 
 
 @each_format

@@ -51,9 +51,9 @@ def call(name: str, command: str) -> Said:
 
 
 def called(*calls: Said, **more: Any) -> Said:
-    actions = [{"command": "ls", "tool_call_id": held["id"]} for held in calls]
-    said = {"role": "assistant", "content": None, "tool_calls": list(calls)}
-    return {**said, "extra": {"actions": actions}, **more}
+    actions = [{"command": "ls", "tool_call_id": item["id"]} for item in calls]
+    text = {"role": "assistant", "content": None, "tool_calls": list(calls)}
+    return {**text, "extra": {"actions": actions}, **more}
 
 
 def result(name: str, content: Any) -> Said:
@@ -79,41 +79,41 @@ def calls(transcript: Transcript) -> list[ToolPart]:
 
 
 def about_answer(transcript: Transcript) -> AssistantInfo:
-    found = next(message.info for message in transcript.messages if not message.is_user)
-    assert isinstance(found, AssistantInfo)
-    return found
+    session = next(message.info for message in transcript.messages if not message.is_user)
+    assert isinstance(session, AssistantInfo)
+    return session
 
 
 # --- the first version ----------------------------------------------------------------------
 
 
 def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
-    found = read(tmp_path, user("fix it"), spoken(SPOKEN), user("<output>a.py</output>"))
-    assert shown(*found.messages) == [
+    session = read(tmp_path, user("fix it"), spoken(SPOKEN), user("<output>a.py</output>"))
+    assert shown(*session.messages) == [
         "user: fix it",
         "assistant: THOUGHT: I look around.",
         "call task-7-2-call",
         "text task-7-2-call: <output>a.py</output>",
     ]
-    (part,) = calls(found)
+    (part,) = calls(session)
     assert (part.tool, part.state.input) == ("bash", {"command": "ls -a"})
-    assert found.info.origin
-    assert found.info.origin.system == "You can run commands."
+    assert session.info.origin
+    assert session.info.origin.system == "You can run commands."
 
 
 @pytest.mark.parametrize("text", ["I am done.", f"{SPOKEN}\n{SPOKEN}", "```bash ls```"])
 def test_what_is_not_one_command_is_none_and_the_program_complains(
     tmp_path: Path, text: str
 ) -> None:
-    found = read(tmp_path, user("fix it"), spoken(text), user("One command, please."))
-    assert shown(*found.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
-    assert [request.text for request in Log(len, found.messages).requests.all] == ["fix it"]
+    session = read(tmp_path, user("fix it"), spoken(text), user("One command, please."))
+    assert shown(*session.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
+    assert [request.text for request in Log(len, session.messages).requests.all] == ["fix it"]
 
 
 def test_what_stands_after_a_command_is_said_after_it(tmp_path: Path) -> None:
     text = f"{SPOKEN}\n\nThen I go on.\n"
-    found = read(tmp_path, user("fix it"), spoken(text), user("a.py"))
-    parts = found.messages[1].parts
+    session = read(tmp_path, user("fix it"), spoken(text), user("a.py"))
+    parts = session.messages[1].parts
     assert [type(part) for part in parts] == [TextPart, ToolPart, TextPart]
     assert joined(parts, "mini-swe-agent") == text
 
@@ -121,16 +121,16 @@ def test_what_stands_after_a_command_is_said_after_it(tmp_path: Path) -> None:
 def test_an_answer_tells_what_it_took_and_what_was_thought(tmp_path: Path) -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 70}, "cost": 0.25}
     usage = {"prompt_tokens": 84, "completion_tokens": 5, "cache_creation_input_tokens": 11}
-    made = response({"reasoning": "hm", "reasoning_content": "hm"}, **usage, **details)
-    found = read(tmp_path, user("go"), spoken(SPOKEN, response=made), user("a.py"))
-    info = about_answer(found)
+    value = response({"reasoning": "hm", "reasoning_content": "hm"}, **usage, **details)
+    session = read(tmp_path, user("go"), spoken(SPOKEN, response=value), user("a.py"))
+    info = about_answer(session)
     assert info.tokens == Tokens(
         input=3, output=5, reasoning=0, total=89, cache=Cache(read=70, write=11)
     )
     assert (info.cost, info.model_id, info.finish) == (0.25, "claude-x", "tool-calls")
     assert info.time
     assert info.time.created == CREATED * 1000
-    first = found.messages[1].parts[0]
+    first = session.messages[1].parts[0]
     assert isinstance(first, ReasoningPart)
     assert first.text == "hm"
 
@@ -145,19 +145,19 @@ PIECES = st.sampled_from(["```", "```bash", "\n", "ls", " ", "x", "bash", "é"])
 
 @given(st.lists(PIECES, max_size=16).map("".join))
 def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
-    wanted = [found.strip() for found in re.findall(r"```bash\s*\n(.*?)\n```", text, re.DOTALL)]
+    expected = [match.strip() for match in re.findall(r"```bash\s*\n(.*?)\n```", text, re.DOTALL)]
     places = enclosed_commands(text, "```bash", "\n```")
-    if all(wanted):
-        assert [text[place.begins : place.ends].strip() for place in places] == wanted
-    for place in places:
-        assert joined(split_at_command(text, place, "k", "bash", "c"), "k") == text
+    if all(expected):
+        assert [text[index.begins : index.ends].strip() for index in places] == expected
+    for index in places:
+        assert joined(split_at_command(text, index, "k", "bash", "c"), "k") == text
 
 
 # --- the second version ---------------------------------------------------------------------
 
 
 def test_results_stand_with_their_calls(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         user("fix it"),
         called(call("c1", "ls"), call("c2", "pwd"), reasoning_content="hm"),
@@ -165,8 +165,8 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         result("c2", [{"type": "text", "text": "/work"}]),
     )
     lines = ["user: fix it", "thought: hm", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
-    assert shown(*found.messages) == lines
-    state = calls(found)[0].state
+    assert shown(*session.messages) == lines
+    state = calls(session)[0].state
     assert isinstance(state, Completed)
     assert state.time
     assert state.time.end == CREATED * 1000 + 500
@@ -175,11 +175,11 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
 def test_a_command_that_is_told_beside_the_text_is_found_in_it(tmp_path: Path) -> None:
     text = "It lists all:\n<run>\nls\n</run>"
     actions = [{"command": "ls"}]
-    found = read(tmp_path, user("go"), spoken(text, actions=actions, cost=0.5), user("a.py"))
-    (part,) = calls(found)
+    session = read(tmp_path, user("go"), spoken(text, actions=actions, cost=0.5), user("a.py"))
+    (part,) = calls(session)
     assert part.state == Completed(input={"command": "ls"}, output="a.py")
-    assert about_answer(found).cost == 0.5
-    assert joined(found.messages[1].parts, "mini-swe-agent") == text
+    assert about_answer(session).cost == 0.5
+    assert joined(session.messages[1].parts, "mini-swe-agent") == text
 
 
 @pytest.mark.parametrize(
@@ -200,28 +200,28 @@ def test_images_of_an_output_go_along(tmp_path: Path) -> None:
 
 
 def test_a_user_who_interrupts_is_no_output(tmp_path: Path) -> None:
-    said = user("Stop that.", interrupt_type="UserInterruption")
-    found = read(tmp_path, user("go"), spoken(SPOKEN), said)
-    assert not has_result(calls(found)[0])
-    assert found.messages[2].parts == (TextPart(text="Stop that."),)
+    text = user("Stop that.", interrupt_type="UserInterruption")
+    session = read(tmp_path, user("go"), spoken(SPOKEN), text)
+    assert not has_result(calls(session)[0])
+    assert session.messages[2].parts == (TextPart(text="Stop that."),)
 
 
 def test_what_was_handed_in_is_the_output_of_the_last_call(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         user("go"),
         called(call("c1", "echo DONE")),
         {"role": "exit", "content": "the patch", "extra": {"exit_status": "Submitted"}},
     )
-    assert shown(*found.messages)[-1] == "text c1: the patch"
+    assert shown(*session.messages)[-1] == "text c1: the patch"
 
 
 @pytest.mark.parametrize(("why", "lines"), [("LimitsExceeded", ["user: LimitsExceeded"]), ("", [])])
 def test_why_a_run_ended_is_a_note(tmp_path: Path, why: str, lines: list[str]) -> None:
     messages = (user("go"), called(call("c1", "ls")), result("c1", "a.py"))
-    found = read(tmp_path, *messages, {"role": "exit", "content": why})
-    assert shown(*found.messages)[3:] == lines
-    assert [request.text for request in Log(len, found.messages).requests.all] == ["go"]
+    session = read(tmp_path, *messages, {"role": "exit", "content": why})
+    assert shown(*session.messages)[3:] == lines
+    assert [request.text for request in Log(len, session.messages).requests.all] == ["go"]
 
 
 def test_responses_are_read_whole(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_responses_are_read_whole(tmp_path: Path) -> None:
     ]
     usage = {"input_tokens": 9, "output_tokens": 2}
     about = {"object": "response", "model": "gpt-x", "created_at": CREATED, "usage": usage}
-    found = read(
+    session = read(
         tmp_path,
         user("fix it"),
         {**about, "output": items, "extra": {"cost": 0.1, "actions": []}},
@@ -240,8 +240,8 @@ def test_responses_are_read_whole(tmp_path: Path) -> None:
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "No."}]},
     )
     lines = ["user: fix it", "thought: hm", "call c1", "text c1: a.py", "user: No."]
-    assert shown(*found.messages) == lines
-    info = about_answer(found)
+    assert shown(*session.messages) == lines
+    info = about_answer(session)
     assert (info.model_id, info.cost) == ("gpt-x", 0.1)
     assert info.tokens
     assert info.tokens.total == 11
@@ -253,17 +253,17 @@ def test_responses_are_read_whole(tmp_path: Path) -> None:
 def test_a_run_tells_its_task_its_folder_and_its_model(tmp_path: Path) -> None:
     config = {"model": {"model_name": "google/gemini-x"}, "environment": {"cwd": "/work"}}
     info = {"exit_status": "Submitted", "submission": "long", "mini_version": "1.15.0"}
-    found = read(
+    session = read(
         tmp_path,
         user("go"),
         spoken(SPOKEN, response=response()),
         info={**info, "config": config},
         instance_id="task-1",
     )
-    told = found.info
-    assert (told.id, told.directory, told.version) == ("task-1", "/work", "1.15.0")
-    assert found.extra == {"mini-swe-agent": {"exit_status": "Submitted"}}
-    answer = about_answer(found)
+    facts = session.info
+    assert (facts.id, facts.directory, facts.version) == ("task-1", "/work", "1.15.0")
+    assert session.extra == {"mini-swe-agent": {"exit_status": "Submitted"}}
+    answer = about_answer(session)
     assert (answer.provider_id, answer.model_id) == ("google", "gemini-x")
 
 
@@ -279,18 +279,18 @@ def real(corpus: Path) -> list[Any]:
 
 def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> None:
     for file in real(corpus):
-        (found,) = read_sessions(corpus / file["file"])
+        (session,) = read_sessions(corpus / file["file"])
         messages = json.loads((corpus / file["file"]).read_bytes())["messages"]
-        said = [message.parts for message in found.messages if not message.is_user]
-        wanted = [held["content"] for held in messages if held["role"] == "assistant"]
-        assert [joined(parts, "mini-swe-agent") for parts in said] == wanted
-        assert all(has_result(part) for part in calls(found))
+        text = [message.parts for message in session.messages if not message.is_user]
+        expected = [item["content"] for item in messages if item["role"] == "assistant"]
+        assert [joined(parts, "mini-swe-agent") for parts in text] == expected
+        assert all(has_result(part) for part in calls(session))
 
 
 def test_the_costs_of_a_real_file_are_those_of_the_run(corpus: Path) -> None:
     for file in real(corpus):
-        (found,) = read_sessions(corpus / file["file"])
-        infos = [message.info for message in found.messages]
+        (session,) = read_sessions(corpus / file["file"])
+        infos = [message.info for message in session.messages]
         costs = [info.cost for info in infos if isinstance(info, AssistantInfo) and info.cost]
         stats = json.loads((corpus / file["file"]).read_bytes())["info"]["model_stats"]
         assert sum(costs) == pytest.approx(stats["instance_cost"])

@@ -53,17 +53,17 @@ def call(name: str, **arguments: Any) -> Event:
 
 def asked(event: Event, name: str, response: str, *calls: Event, **message: Any) -> Event:
     """An event with the call it belongs to, and with the whole response that made it."""
-    said = {"role": "assistant", "content": "I look.", "tool_calls": list(calls), **message}
+    text = {"role": "assistant", "content": "I look.", "tool_calls": list(calls), **message}
     usage = {"prompt_tokens": 9, "completion_tokens": 2}
-    made = {"id": response, "model": "claude-x", "choices": [{"message": said}], "usage": usage}
-    about = {"function_name": "execute_bash", "tool_call_id": name, "model_response": made}
+    value = {"id": response, "model": "claude-x", "choices": [{"message": text}], "usage": usage}
+    about = {"function_name": "execute_bash", "tool_call_id": name, "model_response": value}
     return {**event, "tool_call_metadata": about}
 
 
 def pair(number: int, name: str, output: str = "a.py") -> tuple[Event, Event]:
-    made = call(name, command="ls")
-    first = asked(action(number, "run", command="ls"), name, f"r{number}", made)
-    return first, asked(seen(number + 1, number, output), name, f"r{number}", made)
+    value = call(name, command="ls")
+    first = asked(action(number, "run", command="ls"), name, f"r{number}", value)
+    return first, asked(seen(number + 1, number, output), name, f"r{number}", value)
 
 
 def read(folder: Path, *history: Any, **more: Any) -> Transcript:
@@ -83,20 +83,20 @@ def output(part: ToolPart) -> str:
 
 
 def answer(transcript: Transcript) -> tuple[Message, AssistantInfo]:
-    found = next(message for message in transcript.messages if not message.is_user)
-    assert isinstance(found.info, AssistantInfo)
-    return found, found.info
+    session = next(message for message in transcript.messages if not message.is_user)
+    assert isinstance(session.info, AssistantInfo)
+    return session, session.info
 
 
 # --- actions and observations ---------------------------------------------------------------
 
 
 def test_an_observation_is_the_result_of_the_call_that_caused_it(tmp_path: Path) -> None:
-    found = read(tmp_path, system(), user(1, "fix it"), *pair(2, "c1"))
+    session = read(tmp_path, system(), user(1, "fix it"), *pair(2, "c1"))
     lines = ["user: fix it", "assistant: I look.", "call c1", "text c1: a.py"]
-    assert shown(*found.messages) == lines
-    assert [message.id for message in found.messages] == ["task-1-1", "task-1-2"]
-    assert calls(found)[0].state.input == {"command": "ls"}
+    assert shown(*session.messages) == lines
+    assert [message.id for message in session.messages] == ["task-1-1", "task-1-2"]
+    assert calls(session)[0].state.input == {"command": "ls"}
 
 
 def test_a_system_prompt_and_the_tools_stand_beside_the_messages(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_system_prompt_and_the_tools_stand_beside_the_messages(tmp_path: Path)
 
 def test_all_calls_of_one_response_are_one_answer(tmp_path: Path) -> None:
     both = (call("c1", command="ls"), call("c2", command="pwd"))
-    found = read(
+    session = read(
         tmp_path,
         user(1, "fix it"),
         asked(action(2, "run", command="ls"), "c1", "r1", *both),
@@ -120,22 +120,22 @@ def test_all_calls_of_one_response_are_one_answer(tmp_path: Path) -> None:
         asked(seen(5, 4, "/work"), "c2", "r1", *both),
     )
     lines = ["assistant: I look.", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
-    assert shown(*found.messages)[1:] == lines
-    assert len(found.messages) == 2
+    assert shown(*session.messages)[1:] == lines
+    assert len(session.messages) == 2
 
 
 def test_a_call_that_its_response_does_not_have_is_told_by_its_action(tmp_path: Path) -> None:
     one = call("c1", command="ls")
-    found = read(
+    session = read(
         tmp_path,
         asked(action(1, "run", command="ls"), "c1", "r1", one),
         asked(action(2, "read", path="/a", thought="Again."), "c2", "r1", one),
         seen(3, 2, "text", "read"),
     )
-    second = calls(found)[1]
+    second = calls(session)[1]
     assert (second.call_id, second.state.input) == ("c2", {"path": "/a"})
     assert output(second) == "text"
-    assert "Again." not in str(found)
+    assert "Again." not in str(session)
 
 
 def test_an_action_without_its_response_is_a_call_of_its_kind(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_an_action_without_its_response_is_a_call_of_its_kind(tmp_path: Path) ->
         "hidden": False,
         "cwd": None,
     }
-    found = read(tmp_path, user(1, "go"), action(2, "run", command="ls", **args), seen(3, 2, "a"))
-    thought, said, part = answer(found)[0].parts
-    assert (thought, said) == (ReasoningPart(text="hm"), TextPart(text="I look."))
+    session = read(tmp_path, user(1, "go"), action(2, "run", command="ls", **args), seen(3, 2, "a"))
+    reasoning, text, part = answer(session)[0].parts
+    assert (reasoning, text) == (ReasoningPart(text="hm"), TextPart(text="I look."))
     assert isinstance(part, ToolPart)
     assert (part.tool, part.state.input, output(part)) == ("run", {"command": "ls"}, "a")
 
@@ -159,8 +159,8 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 84, "cache_read_tokens": 70, "cache_write_tokens": 11}
     metrics = {"token_usages": [{"response_id": "r2", "completion_tokens": 5, **usage}]}
     metadata = {"llm_config": {"model": "openai/gpt-x"}}
-    told = read(tmp_path, user(1, "go"), *pair(2, "c1"), metrics=metrics, metadata=metadata)
-    _, info = answer(told)
+    facts = read(tmp_path, user(1, "go"), *pair(2, "c1"), metrics=metrics, metadata=metadata)
+    _, info = answer(facts)
     cache = Cache(read=70, write=11)
     assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=89, cache=cache)
     assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
@@ -168,24 +168,24 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
 
 def test_what_was_put_around_an_output_is_part_of_it(tmp_path: Path) -> None:
     around = {"prefix": "[cut]", "suffix": "\n[exit code 0]"}
-    found = read(tmp_path, action(1, "run", command="ls"), seen(2, 1, "a.py", metadata=around))
-    assert output(calls(found)[0]) == "[cut]a.py\n[exit code 0]"
+    session = read(tmp_path, action(1, "run", command="ls"), seen(2, 1, "a.py", metadata=around))
+    assert output(calls(session)[0]) == "[cut]a.py\n[exit code 0]"
 
 
 def test_errors_are_told_as_such(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         action(1, "edit", path="/a"),
         seen(2, 1, "no such file", "error"),
         action(3, "browse", url="http://x"),
         seen(4, 3, "lost", "browse", error=True, screenshot="for the screen"),
     )
-    assert [part.state.metadata for part in calls(found)] == [{"is_error": True}] * 2
+    assert [part.state.metadata for part in calls(session)] == [{"is_error": True}] * 2
 
 
 def test_an_observation_of_nothing_that_is_known_is_a_note(tmp_path: Path) -> None:
-    found = read(tmp_path, user(1, "go"), seen(2, None, "bad call", "error"), seen(3, 99, "lost"))
-    parts = [part for message in found.messages[1:] for part in message.parts]
+    session = read(tmp_path, user(1, "go"), seen(2, None, "bad call", "error"), seen(3, 99, "lost"))
+    parts = [part for message in session.messages[1:] for part in message.parts]
     assert parts == [note("bad call"), note("lost")]
 
 
@@ -194,46 +194,46 @@ def note(text: str) -> TextPart:
 
 
 def test_what_a_delegate_found_is_its_output(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         action(1, "delegate", agent="Browser", inputs={"task": "look"}),
         seen(2, 1, "", "delegate", outputs={"content": "found it"}),
     )
-    assert output(calls(found)[0]) == "found it"
+    assert output(calls(session)[0]) == "found it"
 
 
 def test_messages_have_their_images(tmp_path: Path) -> None:
     urls = ["data:image/png;base64,QUJD", "https://x/y.png"]
-    found = read(tmp_path, user(1, "see", image_urls=urls), action(2, "message", content="nice"))
-    first, *files = found.messages[0].parts
+    session = read(tmp_path, user(1, "see", image_urls=urls), action(2, "message", content="nice"))
+    first, *files = session.messages[0].parts
     assert first == TextPart(text="see")
     kinds = ["image/png", "image/*"]
     assert files == [FilePart(mime=kind, url=url) for kind, url in zip(kinds, urls, strict=True)]
-    assert shown(*found.messages)[-1] == "assistant: nice"
+    assert shown(*session.messages)[-1] == "assistant: nice"
 
 
 def test_what_the_program_recalls_is_a_note(tmp_path: Path) -> None:
-    known = [{"name": "git", "trigger": "git", "content": "Never push."}]
-    found = read(
+    sample = [{"name": "git", "trigger": "git", "content": "Never push."}]
+    session = read(
         tmp_path,
         user(1, "go"),
         action(2, "recall", "user", query="go"),
-        seen(3, 2, "Added", "recall", microagent_knowledge=known, date="2026-01-02", repo_name=""),
+        seen(3, 2, "Added", "recall", microagent_knowledge=sample, date="2026-01-02", repo_name=""),
         seen(4, 2, "Added", "recall", microagent_knowledge=[]),
     )
-    assert len(found.messages) == 2
-    assert found.messages[1].parts == (note("date: 2026-01-02\n\nNever push."),)
+    assert len(session.messages) == 2
+    assert session.messages[1].parts == (note("date: 2026-01-02\n\nNever push."),)
 
 
 def test_what_the_user_ran_is_told_in_notes(tmp_path: Path) -> None:
     ran = action(2, "run", "user", command="make")
-    found = read(tmp_path, user(1, "go"), ran, seen(3, 2, "done"))
-    assert shown(*found.messages)[1:] == ["user: User executed the command:\nmake", "user: done"]
-    assert [request.text for request in Log(len, found.messages).requests.all] == ["go"]
+    session = read(tmp_path, user(1, "go"), ran, seen(3, 2, "done"))
+    assert shown(*session.messages)[1:] == ["user: User executed the command:\nmake", "user: done"]
+    assert [request.text for request in Log(len, session.messages).requests.all] == ["go"]
 
 
 def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         seen(1, None, "", "agent_state_changed", agent_state="running"),
         action(2, "change_agent_state", "environment", agent_state="stopped"),
@@ -241,7 +241,7 @@ def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
         seen(4, None, "No observation", "null"),
         user(5, "go"),
     )
-    assert [message.id for message in found.messages] == ["task-1-5"]
+    assert [message.id for message in session.messages] == ["task-1-5"]
 
 
 # --- condensations --------------------------------------------------------------------------
@@ -257,29 +257,29 @@ def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
 def test_a_condensation_is_a_pivot_that_keeps_what_was_not_forgotten(
     tmp_path: Path, forgotten: Event
 ) -> None:
-    told: Event = {"summary": "All is well.", "summary_offset": 2, **forgotten}
-    found = read(
+    facts: Event = {"summary": "All is well.", "summary_offset": 2, **forgotten}
+    session = read(
         tmp_path,
         user(1, "fix it"),
         *pair(2, "c1"),
         *pair(4, "c2"),
         *pair(6, "c3", "kept"),
-        action(8, "condensation", **told),
+        action(8, "condensation", **facts),
         *pair(9, "c4", "new"),
     )
-    lines = shown(*found.messages)
+    lines = shown(*session.messages)
     assert "assistant: All is well." in lines
     results = [line for line in lines if line.startswith("text")]
     assert results == ["text c3: kept", "text c4: new"]
-    marker = found.messages[4]
+    marker = session.messages[4]
     assert marker.info.wire == {"openhands": {"summary_offset": 2, **forgotten}}
-    assert len(Log(len, found.messages).pivots) == 1
+    assert len(Log(len, session.messages).pivots) == 1
 
 
 def test_events_may_be_forgotten_without_a_summary(tmp_path: Path) -> None:
     forgotten = action(6, "condensation", forgotten_event_ids=[2, 3])
-    found = read(tmp_path, user(1, "go"), *pair(2, "c1"), *pair(4, "c2", "kept"), forgotten)
-    lines = shown(*found.messages)
+    session = read(tmp_path, user(1, "go"), *pair(2, "c1"), *pair(4, "c2", "kept"), forgotten)
+    lines = shown(*session.messages)
     assert [line for line in lines if line.startswith("text")] == ["text c2: kept"]
 
 
@@ -291,9 +291,9 @@ def test_each_line_is_a_session_and_a_task_may_be_tried_twice(tmp_path: Path) ->
     names = ["task-1", 7, "task-1", None]
     rows = [{"instance_id": name, "history": [user(1, f"go {name}")]} for name in names]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_sessions(file)
-    assert [session.info.id for session in found] == ["task-1", "7", "task-1-2", "output"]
-    assert [len(session.messages) for session in found] == [1, 1, 1, 1]
+    transcript = read_sessions(file)
+    assert [session.info.id for session in transcript] == ["task-1", "7", "task-1-2", "output"]
+    assert [len(session.messages) for session in transcript] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -304,14 +304,14 @@ def test_a_file_may_be_the_events_of_one_run(
     events = [system(), user(1, "fix it"), *pair(2, "c1")]
     file = tmp_path / "kept.json"
     file.write_text(json.dumps(events if is_bare else {"trajectory": events}, indent=indent))
-    found = read_transcript(file)
-    assert found.info.id == "kept"
-    assert shown(*found.messages)[-1] == "text c1: a.py"
+    session = read_transcript(file)
+    assert session.info.id == "kept"
+    assert shown(*session.messages)[-1] == "text c1: a.py"
 
 
 def test_events_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    found = read(tmp_path, user(1, "a"), user(1, "b"), user(1, "c"))
-    assert [message.id for message in found.messages] == ["task-1-1", "task-1-1-2", "task-1-1-3"]
+    session = read(tmp_path, user(1, "a"), user(1, "b"), user(1, "c"))
+    assert [message.id for message in session.messages] == ["task-1-1", "task-1-1-2", "task-1-1-3"]
 
 
 # --- older versions -------------------------------------------------------------------------
@@ -320,21 +320,21 @@ def test_events_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_actions_may_stand_in_pairs_with_what_they_caused(tmp_path: Path) -> None:
     run = {"action": "run", "args": {"command": "ls", "thought": "I look."}}
     null: Event = {"observation": "null", "content": "", "extras": {}}
-    found = read(
+    session = read(
         tmp_path,
         [{"action": "message", "source": "user", "args": {"content": "go"}}, null],
         [run, {"observation": "run", "content": "a.py", "extras": {}}],
         [run, None],
     )
-    assert [line for line in shown(*found.messages) if line.startswith(("user", "text"))] == [
+    assert [line for line in shown(*session.messages) if line.startswith(("user", "text"))] == [
         "user: go",
         "text task-1-pair-1: a.py",
     ]
-    assert len(calls(found)) == 2
+    assert len(calls(session)) == 2
 
 
 def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         {"action": "message", "content": "fix it"},
         {"action": "run", "command": "ls", "thought": "I look."},
@@ -342,7 +342,7 @@ def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> Non
         {"action": "message", "content": "Done."},
         {"action": "message", "content": "Go on."},
     )
-    assert [line for line in shown(*found.messages) if "call" not in line[:5]] == [
+    assert [line for line in shown(*session.messages) if "call" not in line[:5]] == [
         "user: fix it",
         "assistant: I look.",
         "text task-1-event-1: a.py",
@@ -352,8 +352,8 @@ def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> Non
 
 
 def test_a_task_that_is_no_event_is_told_by_the_row(tmp_path: Path) -> None:
-    found = read(tmp_path, action(1, "run", command="ls"), instruction="fix it")
-    assert shown(*found.messages)[0] == "user: fix it"
+    session = read(tmp_path, action(1, "run", command="ls"), instruction="fix it")
+    assert shown(*session.messages)[0] == "user: fix it"
     again = read(tmp_path, user(1, "fix it, please"), instruction="fix it")
     assert shown(*again.messages) == ["user: fix it, please"]
 

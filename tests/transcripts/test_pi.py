@@ -76,13 +76,13 @@ def words(text: str) -> Line:
 
 def tree(*lines: Line) -> list[Line]:
     """Entries with names of their own, each on the one before it unless it tells another."""
-    made: list[Line] = [header(version=3)]
+    value: list[Line] = [header(version=3)]
     last: str | None = None
     for number, line in enumerate(lines):
         name = f"e{number}"
-        made.append({"parentId": last, **line, "id": name})
+        value.append({"parentId": last, **line, "id": name})
         last = name
-    return made
+    return value
 
 
 def read(folder: Path, *lines: Line) -> Transcript:
@@ -101,9 +101,9 @@ def texts(transcript: Transcript) -> list[str]:
 
 
 def answer(transcript: Transcript) -> tuple[Message, AssistantInfo]:
-    found = next(message for message in transcript.messages if not message.is_user)
-    assert isinstance(found.info, AssistantInfo)
-    return found, found.info
+    session = next(message for message in transcript.messages if not message.is_user)
+    assert isinstance(session.info, AssistantInfo)
+    return session, session.info
 
 
 # --- sessions and messages ------------------------------------------------------------------
@@ -119,28 +119,28 @@ def test_the_first_line_tells_the_session(tmp_path: Path) -> None:
 
 
 def test_a_file_without_that_line_is_named_after_itself() -> None:
-    (found,) = read_leniently(Pi, [user("look")])
-    assert (found.info.id, texts(found)) == ("kept", ["look"])
+    (session,) = read_leniently(Pi, [user("look")])
+    assert (session.info.id, texts(session)) == ("kept", ["look"])
 
 
 def test_a_line_that_cannot_be_read_does_not_lose_the_session() -> None:
-    (found,) = read_leniently(Pi, [entry({"role": "user", "content": 3}), user("look")])
-    assert texts(found) == ["look"]
+    (session,) = read_leniently(Pi, [entry({"role": "user", "content": 3}), user("look")])
+    assert texts(session) == ["look"]
 
 
 def test_a_session_may_be_given_a_name(tmp_path: Path) -> None:
-    named = {"type": "session_info", "name": "the move"}
-    assert read(tmp_path, header(), user("look"), named).info.title == "the move"
+    rename = {"type": "session_info", "name": "the move"}
+    assert read(tmp_path, header(), user("look"), rename).info.title == "the move"
 
 
 def test_content_may_be_a_bare_text(tmp_path: Path) -> None:
-    found = read(tmp_path, header(), entry({"role": "user", "content": "look"}))
-    assert texts(found) == ["look"]
+    session = read(tmp_path, header(), entry({"role": "user", "content": "look"}))
+    assert texts(session) == ["look"]
 
 
 def test_results_stand_with_their_calls(tmp_path: Path) -> None:
     image = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
-    found = read(
+    session = read(
         tmp_path,
         header(),
         user("look"),
@@ -148,7 +148,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         result("c2", words("no"), words("such file"), isError=True),
         result("c1", words("a.png"), image, details={"seen": "only on the screen"}),
     )
-    message, info = answer(found)
+    message, info = answer(session)
     first, second = message.parts
     assert isinstance(first, ToolPart)
     assert isinstance(second, ToolPart)
@@ -160,13 +160,13 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
     )
     assert second.state.output == "no\nsuch file"
     assert second.state.metadata == {"is_error": True}
-    assert len(found.messages) == 2
+    assert len(session.messages) == 2
     assert info.finish == "stop"
 
 
 def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
-    found = read(tmp_path, header(), user("look"), result("c9", words("alone")))
-    (part,) = found.messages[1].parts
+    session = read(tmp_path, header(), user("look"), result("c9", words("alone")))
+    (part,) = session.messages[1].parts
     assert isinstance(part, TextPart)
     assert part.synthetic
     assert part.text == "alone"
@@ -201,21 +201,21 @@ def test_a_model_that_an_answer_does_not_name_is_the_one_that_was_chosen(tmp_pat
 def test_thinking_keeps_its_signature_for_its_provider(
     tmp_path: Path, about: Line, metadata: Line
 ) -> None:
-    thought = {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"}
-    message, _ = answer(read(tmp_path, header(), agent(thought, of=about)))
+    reasoning = {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"}
+    message, _ = answer(read(tmp_path, header(), agent(reasoning, of=about)))
     assert message.parts == (ReasoningPart(text="hm", metadata=metadata),)
 
 
 def test_hidden_thinking_goes_back_hidden(tmp_path: Path) -> None:
-    thought = {"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": True}
-    message, _ = answer(read(tmp_path, header(), agent(thought)))
+    reasoning = {"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": True}
+    message, _ = answer(read(tmp_path, header(), agent(reasoning)))
     assert message.parts == (ReasoningPart(text="", metadata={"anthropic": {"redactedData": "x"}}),)
 
 
 def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: Path) -> None:
     about = {**SIGNED, "stopReason": "aborted", "errorMessage": "stopped", "usage": {"input": 0}}
-    begun = {**call("c1", command="l"), "partialJson": '{"command":"l'}
-    message, info = answer(read(tmp_path, header(), user("look"), agent(begun, of=about)))
+    started = {**call("c1", command="l"), "partialJson": '{"command":"l'}
+    message, info = answer(read(tmp_path, header(), user("look"), agent(started, of=about)))
     assert info.error == {"name": "MessageAbortedError", "data": {"message": "stopped"}}
     assert not info.finish
     assert not info.tokens
@@ -226,8 +226,8 @@ def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: P
 
 def test_an_answer_that_failed_is_not_shown(tmp_path: Path) -> None:
     about = {**SIGNED, "stopReason": "error", "errorMessage": "400"}
-    found = read(tmp_path, header(), user("look"), agent(words("half"), of=about))
-    assert shown(*found.messages) == ["user: look"]
+    session = read(tmp_path, header(), user("look"), agent(words("half"), of=about))
+    assert shown(*session.messages) == ["user: look"]
 
 
 # --- what is told by the program ------------------------------------------------------------
@@ -238,22 +238,24 @@ def ran(**more: Any) -> Line:
 
 
 def test_what_the_user_ran_is_no_request_of_theirs(tmp_path: Path) -> None:
-    found = read(tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/mill/all.log"))
-    lines = shown(*found.messages)
+    session = read(
+        tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/work/all.log")
+    )
+    lines = shown(*session.messages)
     assert lines[1].startswith("user: Ran `make`\n```\ndone\n```")
     assert "exit code 2" in lines[1]
-    assert "/mill/all.log" in lines[1]
-    assert [request.text for request in Log(len, found.messages).requests.all] == ["look"]
+    assert "/work/all.log" in lines[1]
+    assert [request.text for request in Log(len, session.messages).requests.all] == ["look"]
 
 
 def test_what_the_user_kept_from_the_model_is_not_shown(tmp_path: Path) -> None:
-    found = read(tmp_path, header(), user("look"), ran(excludeFromContext=True))
-    assert len(found.messages) == 2
-    assert shown(*found.messages) == ["user: look"]
+    session = read(tmp_path, header(), user("look"), ran(excludeFromContext=True))
+    assert len(session.messages) == 2
+    assert shown(*session.messages) == ["user: look"]
 
 
 def test_extensions_speak_to_the_model_in_notes_only(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         header(),
         {"type": "custom_message", "content": "mind the gap", "customType": "x"},
@@ -262,8 +264,8 @@ def test_extensions_speak_to_the_model_in_notes_only(tmp_path: Path) -> None:
         entry({"role": "notification", "content": "seen by people"}),
         {"type": "label", "targetId": "e1", "label": "here"},
     )
-    assert texts(found) == ["mind the gap", "mind the step"]
-    assert not Log(len, found.messages).requests.all
+    assert texts(session) == ["mind the gap", "mind the step"]
+    assert not Log(len, session.messages).requests.all
 
 
 # --- compactions ----------------------------------------------------------------------------
@@ -281,7 +283,7 @@ def marker(transcript: Transcript) -> CompactionPart:
 def test_in_version_1_a_compaction_tells_the_line_from_which_on_all_was_kept(
     tmp_path: Path,
 ) -> None:
-    found = read(
+    session = read(
         tmp_path,
         header(),
         user("first"),
@@ -291,19 +293,19 @@ def test_in_version_1_a_compaction_tells_the_line_from_which_on_all_was_kept(
         compaction(firstKeptEntryIndex=3, tokensBefore=900),
         user("third"),
     )
-    assert [line for line in shown(*found.messages) if "words from before" not in line] == [
+    assert [line for line in shown(*session.messages) if "words from before" not in line] == [
         "assistant: All is well.",
         "user: second",
         "assistant: two",
         "user: third",
     ]
-    assert found.messages[4].info.wire == {"pi": {"tokensBefore": 900}}
+    assert session.messages[4].info.wire == {"pi": {"tokensBefore": 900}}
 
 
 def test_a_result_that_was_kept_belongs_to_its_answer(tmp_path: Path) -> None:
     lines = [header(), user("first"), agent(call("c1")), result("c1", words("ok"))]
-    found = read(tmp_path, *lines, compaction(firstKeptEntryIndex=3))
-    assert marker(found).tail_start_id == found.messages[1].id
+    session = read(tmp_path, *lines, compaction(firstKeptEntryIndex=3))
+    assert marker(session).tail_start_id == session.messages[1].id
 
 
 def test_what_was_kept_may_begin_with_an_entry_that_is_no_message(tmp_path: Path) -> None:
@@ -349,16 +351,16 @@ def test_going_back_to_the_beginning_takes_all_back(tmp_path: Path) -> None:
 
 def test_going_back_before_a_compaction_takes_it_back(tmp_path: Path) -> None:
     lines = tree(user("first"), said("one"), compaction(), user("again", parentId="e1"))
-    found = read(tmp_path, *lines)
-    assert texts(found) == ["first", "one", "again"]
-    assert not Log(len, found.messages).pivots
+    session = read(tmp_path, *lines)
+    assert texts(session) == ["first", "one", "again"]
+    assert not Log(len, session.messages).pivots
 
 
 def test_what_was_done_on_a_branch_that_was_left_is_a_note(tmp_path: Path) -> None:
-    left = {"type": "branch_summary", "summary": "It did not work.", "parentId": "e0"}
-    found = read(tmp_path, *tree(user("first"), said("one"), left, user("then")))
-    assert len(found.messages) == 3
-    (part,) = found.messages[1].parts
+    remaining = {"type": "branch_summary", "summary": "It did not work.", "parentId": "e0"}
+    session = read(tmp_path, *tree(user("first"), said("one"), remaining, user("then")))
+    assert len(session.messages) == 3
+    (part,) = session.messages[1].parts
     assert isinstance(part, TextPart)
     assert part.synthetic
     assert part.text.endswith("It did not work.")
@@ -375,8 +377,8 @@ def test_a_branch_taken_up_again_is_whole(tmp_path: Path) -> None:
     )
     assert texts(read(tmp_path, *lines)) == ["root", "left", "left again"]
     where = str(tmp_path / "kept.db")
-    (kept,) = imported(where, tmp_path / "kept.jsonl")
-    with opened(where, kept.id) as session:
+    (rest,) = imported(where, tmp_path / "kept.jsonl")
+    with opened(where, rest.id) as session:
         assert texts(session.export(reverted=False)) == ["root", "left", "left again"]
 
 
@@ -384,14 +386,14 @@ def test_a_branch_taken_up_again_is_whole(tmp_path: Path) -> None:
 def test_the_messages_are_those_of_the_branch_in_force(places: list[int]) -> None:
     branches: list[list[str]] = [[]]  # those that end with each entry, the newest last
     lines: list[Line] = [header(version=3)]
-    for number, place in enumerate(places):
-        branch = branches[place % len(branches)]
+    for number, index in enumerate(places):
+        branch = branches[index % len(branches)]
         kind = said if number % 3 else user
         parent = branch[-1] if branch else None
         lines.append(kind(f"t{number}", parentId=parent) | {"id": f"e{number}"})
         branches.append([*branch, f"e{number}"])
-    (found,) = read_leniently(Pi, lines)
-    assert [message.id for message in found.messages] == branches[-1]
+    (session,) = read_leniently(Pi, lines)
+    assert [message.id for message in session.messages] == branches[-1]
 
 
 # --- anything else --------------------------------------------------------------------------
@@ -404,8 +406,8 @@ REAL = "pi/pi-mono_before-compaction.jsonl"
 def test_in_a_real_file_all_calls_have_their_results_but_those_that_were_broken_off(
     corpus: Path,
 ) -> None:
-    (found,) = read_sessions(corpus / REAL)
-    broken = [message for message in found.messages if not all_answered(message)]
+    (session,) = read_sessions(corpus / REAL)
+    broken = [message for message in session.messages if not all_answered(message)]
     errors = [message.info.error for message in broken if isinstance(message.info, AssistantInfo)]
     # One was called when the user asked for a compaction.
     assert len(broken) == 4
@@ -420,10 +422,10 @@ def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
     corpus: Path,
 ) -> None:
     raw = [json.loads(line) for line in (corpus / REAL).read_bytes().splitlines()]
-    last = max(place for place, line in enumerate(raw) if line["type"] == "compaction")
-    kept = raw[raw[last]["firstKeptEntryIndex"]]["message"]["content"][0]["text"]
-    (found,) = read_sessions(corpus / REAL)
-    log = Log(counter(FOLDMARK.estimate), found.messages)
+    last = max(index for index, line in enumerate(raw) if line["type"] == "compaction")
+    rest = raw[raw[last]["firstKeptEntryIndex"]]["message"]["content"][0]["text"]
+    (session,) = read_sessions(corpus / REAL)
+    log = Log(counter(FOLDMARK.estimate), session.messages)
     lines = told(Viewer(log, FOLDMARK))
     assert len(log.pivots) == 2
-    assert lines[1:3] == [f"assistant: {raw[last]['summary']}", f"user: {kept}"]
+    assert lines[1:3] == [f"assistant: {raw[last]['summary']}", f"user: {rest}"]

@@ -85,12 +85,12 @@ def test_calls_and_results_are_paired_under_every_preset(entry: Json, name: str)
 @each_file
 def test_everything_the_user_said_is_in_the_whole_view(entry: Json) -> None:
     for session in read(entry["file"]).sessions:
-        shown = [held for held in whole_view(session.messages) if isinstance(held, UserMessage)]
-        told = {block.text for held in shown for block in held.content if isinstance(block, Text)}
+        shown = [item for item in whole_view(session.messages) if isinstance(item, UserMessage)]
+        facts = {block.text for item in shown for block in item.content if isinstance(block, Text)}
         for message in session.messages:
             texts = [part for part in message.parts if isinstance(part, TextPart)]
-            said = {part.text for part in texts if part.text.strip() and not part.ignored}
-            assert not message.is_user or said <= told
+            text = {part.text for part in texts if part.text.strip() and not part.ignored}
+            assert not message.is_user or text <= facts
 
 
 # --- what is sent --------------------------------------------------------------------------
@@ -129,43 +129,43 @@ OPAQUE = {
 def opaque(value: Any) -> Iterator[tuple[str, str]]:
     """What is opaque in JSON, and the wire that may have it."""
     if isinstance(value, list):
-        for held in cast("list[Any]", value):
-            yield from opaque(held)
+        for item in cast("list[Any]", value):
+            yield from opaque(item)
     elif isinstance(value, dict):
-        for name, held in cast("Json", value).items():
-            if name in OPAQUE and isinstance(held, str) and len(held) > 40:
-                yield held, OPAQUE[name]
+        for name, item in cast("Json", value).items():
+            if name in OPAQUE and isinstance(item, str) and len(item) > 40:
+                yield item, OPAQUE[name]
             else:
-                yield from opaque(held)
+                yield from opaque(item)
 
 
 def secrets(file: str) -> dict[str, str]:
     """The opaque texts of a file; beginnings are enough to find them by."""
     if file.endswith(".md"):
         return {}
-    return {json.dumps(held)[1:41]: wire for held, wire in opaque(lines(file))}
+    return {json.dumps(item)[1:41]: wire for item, wire in opaque(lines(file))}
 
 
 def test_there_is_something_opaque_in_the_corpus(corpus: Path) -> None:
-    found = {wire for entry in MANIFEST for wire in secrets(entry["file"]).values()}
-    assert found >= {"anthropic", "openai-responses"}
+    session = {wire for entry in MANIFEST for wire in secrets(entry["file"]).values()}
+    assert session >= {"anthropic", "openai-responses"}
 
 
 @each_file
 def test_nothing_opaque_reaches_another_provider(entry: Json) -> None:
-    held = secrets(entry["file"])
-    if not held:
+    item = secrets(entry["file"])
+    if not item:
         return
     for session, view in zip(read(entry["file"]).sessions, views(entry["file"]), strict=True):
         for shown in (view.messages, whole_view(session.messages)):
             for wire in WIRES:
-                sent = json.dumps(request(shown, wire))
-                assert not [text for text, own in held.items() if own != wire and text in sent]
+                requests = json.dumps(request(shown, wire))
+                assert not [text for text, own in item.items() if own != wire and text in requests]
 
 
 @each_file
 def test_another_model_is_sent_nothing_opaque_and_takes_all_the_rest(entry: Json) -> None:
-    held = secrets(entry["file"])
+    item = secrets(entry["file"])
     for session in read(entry["file"]).sessions:
         infos = [message.info for message in session.messages]
         answers = [info for info in infos if isinstance(info, AssistantInfo) and not info.summary]
@@ -175,8 +175,8 @@ def test_another_model_is_sent_nothing_opaque_and_takes_all_the_rest(entry: Json
         for wire in WIRES:
             messages = request(shown, wire)
             assert_accepted(wire, messages)
-            sent = json.dumps(messages)
-            assert not [text for text in held if text in sent]
+            requests = json.dumps(messages)
+            assert not [text for text in item if text in requests]
 
 
 # --- requests extend each other ------------------------------------------------------------
@@ -197,11 +197,11 @@ def asked(messages: list[Message]) -> Iterator[tuple[View, bool]]:
 
 
 def assert_extended(found: list[tuple[View, bool]], wire: str) -> None:
-    sent: list[str] = []
+    requests: list[str] = []
     for view, is_anew in found:
         now = list(blocks(wire, request(view.messages, wire, "Be brief.")))
-        assert is_anew or now[: len(sent)] == sent
-        sent = now
+        assert is_anew or now[: len(requests)] == requests
+        requests = now
 
 
 @given(sessions(), st.sampled_from(WIRES))
@@ -214,9 +214,9 @@ def test_9_on_every_wire_a_request_begins_with_the_one_before(
 def some(found: list[tuple[View, bool]]) -> Iterator[tuple[View, bool]]:
     """Some of the requests, all about pivots: what holds over several steps holds over each."""
     is_anew, was_anew = False, False
-    for place, (view, begins) in enumerate(found):
+    for index, (view, begins) in enumerate(found):
         is_anew = is_anew or begins
-        if begins or was_anew or place % (len(found) // 6 + 1) == 0 or view is found[-1][0]:
+        if begins or was_anew or index % (len(found) // 6 + 1) == 0 or view is found[-1][0]:
             yield view, is_anew
             is_anew = False
         was_anew = begins
@@ -255,9 +255,9 @@ def _of_requests(file: str) -> Iterator[list[Json]]:
 
 
 def _of_contents(file: str) -> Iterator[list[Json]]:
-    (held,) = cast("list[Any]", lines(file))
-    if isinstance(held, list):
-        yield held
+    (item,) = cast("list[Any]", lines(file))
+    if isinstance(item, list):
+        yield item
 
 
 OWN: dict[str, tuple[str, Callable[[str], Iterator[list[Json]]]]] = {
@@ -275,12 +275,12 @@ of_a_wire = pytest.mark.parametrize(
 
 @of_a_wire
 def test_every_message_of_a_wire_comes_back_as_it_was(entry: Json) -> None:
-    wire, found = OWN[entry["format"]]
-    for messages in found(entry["file"]):
+    wire, session = OWN[entry["format"]]
+    for messages in session(entry["file"]):
         for message in messages:
-            told = decode([message], wire)
-            assert written(told.messages, wire, told.origin) == [message]
-            assert verbatim(told.messages, wire) == 0
+            facts = decode([message], wire)
+            assert written(facts.messages, wire, facts.origin) == [message]
+            assert verbatim(facts.messages, wire) == 0
         whole = decode(messages, wire)
         again = written(whole.messages, wire, whole.origin)
         assert json.dumps(again, sort_keys=True) == json.dumps(messages, sort_keys=True)
@@ -288,8 +288,8 @@ def test_every_message_of_a_wire_comes_back_as_it_was(entry: Json) -> None:
 
 @of_a_wire
 def test_the_wire_of_a_list_is_recognised_by_itself(entry: Json) -> None:
-    wire, found = OWN[entry["format"]]
-    for messages in found(entry["file"]):
+    wire, session = OWN[entry["format"]]
+    for messages in session(entry["file"]):
         if wire != "anthropic" or not all(map(is_bare, messages)):
             assert recognize(messages).name == wire
 
@@ -305,6 +305,6 @@ def test_calls_of_a_session_are_those_of_its_request(entry: Json) -> None:
     for session in read(entry["file"]).sessions:
         parts = [part for message in session.messages for part in message.parts]
         calls = [part.tool for part in parts if isinstance(part, ToolPart)]
-        sent = request(whole_view(session.messages), "openai-chat")
-        told = [call for message in sent for call in message.get("tool_calls", [])]
-        assert len(told) == len(calls)
+        requests = request(whole_view(session.messages), "openai-chat")
+        facts = [call for message in requests for call in message.get("tool_calls", [])]
+        assert len(facts) == len(calls)

@@ -19,7 +19,7 @@ def source(data: bytes, most: int = 2**24) -> Source:
 
 
 def records(data: bytes) -> list[tuple[int, bytes]]:
-    return [(held.line, held.data.strip()) for held in source(data).records()]
+    return [(item.line, item.data.strip()) for item in source(data).records()]
 
 
 def said() -> bytes:
@@ -59,8 +59,8 @@ def test_blank_lines_and_marks_do_not_move_numbers() -> None:
 
 
 def test_a_text_keeps_its_blank_lines() -> None:
-    held = list(source(b"\n\nOne\n\nTwo").records())
-    assert [(record.line, record.data) for record in held] == [
+    item = list(source(b"\n\nOne\n\nTwo").records())
+    assert [(record.line, record.data) for record in item] == [
         *((1, b"\n"), (2, b"\n"), (3, b"One\n"), (4, b"\n"), (5, b"Two"))
     ]
 
@@ -80,9 +80,9 @@ def test_lines_longer_than_what_is_read_at_once_are_whole() -> None:
         data = b"\n".join(lines) + end
         assert records(data) == list(enumerate(lines, 1))
         assert source(data).head.lines[0] == {"text": "x" * 10}
-        held = source(data)
-        assert len(list(held.records())) == 4
-        assert held.position == len(data)
+        item = source(data)
+        assert len(list(item.records())) == 4
+        assert item.position == len(data)
 
 
 def test_what_is_too_long_is_refused_by_its_line() -> None:
@@ -101,21 +101,21 @@ def test_a_last_line_is_taken_once_it_is_written_to_its_end() -> None:
     data = said()
     start = data.rstrip().rindex(b"\n") + 1
     for end in range(start + 1, len(data) - 1):
-        held = source(data[:end])
-        assert [record.line for record in held.records()] == [1, 2]
-        assert held.unfinished == 3
+        item = source(data[:end])
+        assert [record.line for record in item.records()] == [1, 2]
+        assert item.unfinished == 3
     for end in (start, len(data) - 1, len(data)):
-        held = source(data[:end])
-        assert len(list(held.records())) == (2 if end == start else 3)
-        assert held.unfinished is None
+        item = source(data[:end])
+        assert len(list(item.records())) == (2 if end == start else 3)
+        assert item.unfinished is None
 
 
 def test_a_cut_within_a_character_an_escape_or_a_number_is_no_mistake() -> None:
     whole = '{"a": "日本 \\u65e5 \\ud83d\\ude00 \\ud83d", "b": [-1.5e+7, true, null, {}]}'.encode()
     for end in range(1, len(whole)):
-        held = source(b'{"a": 1}\n' + whole[:end])
-        assert [record.line for record in held.records()] == [1]
-        assert held.unfinished == 2
+        item = source(b'{"a": 1}\n' + whole[:end])
+        assert [record.line for record in item.records()] == [1]
+        assert item.unfinished == 2
 
 
 @pytest.mark.parametrize("bad", [b"}", b"no JSON", b'{"a": 1}x', b'{"a" 1', b'{"a": 1,, "b": 2'])
@@ -128,8 +128,8 @@ def test_a_last_line_that_is_wrong_is_a_mistake_nevertheless(bad: bytes, tmp_pat
 
 def test_a_line_that_is_cut_off_and_ended_is_a_mistake(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    for cut in (b'{"a": \n', b'{"a": "x\r\n' + said()):
-        path.write_bytes(said() + cut)
+    for truncate in (b'{"a": \n', b'{"a": "x\r\n' + said()):
+        path.write_bytes(said() + truncate)
         with pytest.raises(BadInput, match="line 4: "):
             read_sessions(path)
 
@@ -137,11 +137,11 @@ def test_a_line_that_is_cut_off_and_ended_is_a_mistake(tmp_path: Path) -> None:
 def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(said()[:-9])
-    found = read_file(path)
-    assert [(held.line, "import it again once" in held.cause) for held in found.skipped] == [
+    session = read_file(path)
+    assert [(item.line, "import it again once" in item.cause) for item in session.skipped] == [
         (3, True)
     ]
-    assert len(found.sessions[0].messages) == 2
+    assert len(session.sessions[0].messages) == 2
 
 
 def test_a_first_line_or_a_document_that_is_cut_off_is_a_mistake(tmp_path: Path) -> None:
@@ -169,12 +169,12 @@ def test_a_file_of_another_encoding_is_told_by_its_line() -> None:
 @pytest.mark.parametrize("lines", ["\r\n", "\n", "\n\n\r\n"])
 def test_a_mistake_is_told_by_its_line_however_lines_end(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    held = said().decode().splitlines()
-    text = lines.join([*held, '{"type": "user"}', *held]) + lines
+    item = said().decode().splitlines()
+    text = lines.join([*item, '{"type": "user"}', *item]) + lines
     path.write_bytes(MARK + text.encode())
     number = 3 * lines.count("\n") + 1
     with pytest.raises(BadInput, match=f"line {number}: the field 'message' is missing"):
         read_sessions(path)
-    found = read_file(path, lenient=True)
-    assert [held.line for held in found.skipped] == [number]
-    assert len(found.sessions[0].messages) == 6
+    session = read_file(path, lenient=True)
+    assert [item.line for item in session.skipped] == [number]
+    assert len(session.sessions[0].messages) == 6

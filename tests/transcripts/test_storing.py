@@ -29,21 +29,21 @@ def case(build: Case) -> Case:
 
 @case
 def _parallel_calls_spread_over_lines(lines: Lines) -> None:
-    lines.user("Turn the wheel; never touch the sluice")
+    lines.user("Fix the parser; never touch the printer")
     lines.answer("m1", "I look at three of them")
     lines.answer("m1", "a")
     lines.answer("m1", "b")
     lines.result("a")
     lines.answer("m1", "c")
-    lines.result("c", [{"type": "text", "text": "the millstone"}])
+    lines.result("c", [{"type": "text", "text": "the lexer"}])
     lines.result("b")
-    lines.answer("m2", "They turn.")
+    lines.answer("m2", "They pass.")
     lines.user("Thanks")
 
 
 @case
 def _late_results(lines: Lines) -> None:
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.answer("m1", "I wait for it", "a", "b")
     for number in range(12):
         lines.user(f"Are you there, {number}?")
@@ -57,7 +57,7 @@ def _late_results(lines: Lines) -> None:
 
 @case
 def _microcompactions(lines: Lines) -> None:
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     for call in ("a", "b", "c"):
         lines.step(call)
     lines.answer("m1", "This one waits", "w")
@@ -71,45 +71,45 @@ def _microcompactions(lines: Lines) -> None:
 
 @case
 def _compactions(lines: Lines) -> None:
-    lines.user("Turn the wheel; always oil it")
+    lines.user("Fix the parser; always test it")
     lines.step("a")
     lines.compact()
-    lines.user("And the sluice?")
+    lines.user("And the printer?")
     lines.step("b")
-    kept = lines.user("And the millstone?")
+    rest = lines.user("And the lexer?")
     lines.step("c")
-    segment = {"headUuid": kept, "anchorUuid": "x", "tailUuid": "y"}
+    segment = {"headUuid": rest, "anchorUuid": "x", "tailUuid": "y"}
     lines.compact("A summary with a tail.", preservedSegment=segment)
     lines.step("d")
-    lines.compact("Another summary.", preservedMessages={"uuids": [kept, "z"]})
+    lines.compact("Another summary.", preservedMessages={"uuids": [rest, "z"]})
     lines.compact("A summary of a tail that is gone.", preservedMessages={"uuids": ["gone"]})
     lines.answer("m2", "Done.")
 
 
 @case
 def _rewinds(lines: Lines) -> None:
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     first = lines.step("a")
-    lines.user("And the sluice; always shut it")
+    lines.user("And the printer; always shut it")
     lines.step("b")
     second = lines.user("Not so; never open it", parent=first)
     lines.step("c")
     lines.user("Once more", parent=second)
     last = lines.step("d")
     lines.compact("A summary after rewinds.")
-    lines.user("And the millstone?", parent=last)
+    lines.user("And the lexer?", parent=last)
     lines.step("e")
 
 
 @case
 def _a_rewind_to_a_branch_that_was_left(lines: Lines) -> None:
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     first = lines.step("a")
-    lines.user("And the sluice")
-    left = lines.step("b")
+    lines.user("And the printer")
+    remaining = lines.step("b")
     lines.user("Not so", parent=first)
     lines.step("c")
-    lines.user("Rather as before", parent=left)
+    lines.user("Rather as before", parent=remaining)
     lines.step("d")
     lines.compact()
     lines.user("Everything anew", parent=first)
@@ -117,10 +117,10 @@ def _a_rewind_to_a_branch_that_was_left(lines: Lines) -> None:
 
 @case
 def _rewinds_past_prunes_and_pivots(lines: Lines) -> None:
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
     first = lines.step("b")
-    lines.user("And the sluice")
+    lines.user("And the printer")
     lines.step("c")
     lines.microcompact("a", "c")
     lines.compact()
@@ -133,31 +133,31 @@ def _rewinds_past_prunes_and_pivots(lines: Lines) -> None:
 
 @case
 def _sidechains(lines: Lines) -> None:
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.answer("m1", "Others shall do it")
-    lines.user("Look at tooth 3", None, isSidechain=True, agentId="one")
+    lines.user("Look at line 3", None, isSidechain=True, agentId="one")
     lines.answer("m1", "t", "u")
     lines.answer("s1", "I look", "x", isSidechain=True, agentId="one")
-    lines.user("Look at tooth 4", None, isSidechain=True, agentId="two")
+    lines.user("Look at line 4", None, isSidechain=True, agentId="two")
     lines.result("x", isSidechain=True, agentId="one")
     lines.answer("s1", "It is one summary", isSidechain=True, agentId="two")
-    lines.result("t", "It turns")
-    lines.answer("s2", "It turns", isSidechain=True)
+    lines.result("t", "It passes")
+    lines.answer("s2", "It passes", isSidechain=True)
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
-    lines.result("u", "It stands")
+    lines.result("u", "It fails")
     lines.answer("m2", "All is said.")
 
 
 @case
 def _titles_that_come_late(lines: Lines) -> None:
     lines.other(type="summary", summary="Of another one", leafUuid="x")
-    lines.user("Turn the wheel")
-    lines.other(type="ai-title", aiTitle="Wheels", sessionId=SESSION)
-    lines.answer("m1", "It turns.")
+    lines.user("Fix the parser")
+    lines.other(type="ai-title", aiTitle="Parsers", sessionId=SESSION)
+    lines.answer("m1", "It passes.")
     lines.other(type="summary", summary="Too late", leafUuid="x")
-    lines.other(type="ai-title", aiTitle="Wheels that turn", sessionId=SESSION)
+    lines.other(type="ai-title", aiTitle="Parsers that work", sessionId=SESSION)
     lines.other(type="custom-title", customTitle="Mine", sessionId=SESSION)
-    lines.other(type="ai-title", aiTitle="Wheels again", sessionId=SESSION)
+    lines.other(type="ai-title", aiTitle="Parsers again", sessionId=SESSION)
     lines.other(type="custom-title", customTitle="My own", sessionId=SESSION)
 
 
@@ -165,7 +165,7 @@ def _titles_that_come_late(lines: Lines) -> None:
 def _odds_and_ends(lines: Lines) -> None:
     lines.user("A caveat", isMeta=True)
     lines.add("attachment", attachment={"type": "skill_listing", "content": "skills"})
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.add("progress", data={"type": "hook"})
     lines.answer("m1", "I look")
     lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
@@ -196,7 +196,7 @@ def test_a_file_that_grew_line_by_line_is_as_if_imported_at_once(
     imported(once, path)
     for session in ids(name):
         assert told(where, session) == told(once, session)
-    assert [held.state for held in imported(where, path)] == ["same"] * len(ids(name))
+    assert [item.state for item in imported(where, path)] == ["same"] * len(ids(name))
     for session in ids(name):
         assert told(where, session) == told(once, session)
 
@@ -219,9 +219,9 @@ def test_a_real_file_that_grew_is_as_if_imported_at_once(
     for end in [*range(REAL[name], len(lines), len(lines) // 3), len(lines)]:
         path.write_bytes(b"".join(lines[:end]))
         imported(where, path)
-    (done,) = imported(once, path)
-    assert told(where, done.id) == told(once, done.id)
-    assert [held.state for held in imported(where, path)] == ["same"]
+    (result,) = imported(once, path)
+    assert told(where, result.id) == told(once, result.id)
+    assert [item.state for item in imported(where, path)] == ["same"]
 
 
 # --- what was done to it in the store ------------------------------------------------------
@@ -230,11 +230,11 @@ def test_a_real_file_that_grew_is_as_if_imported_at_once(
 def rewound() -> Lines:
     """A prune, a pivot and a rewind, in this order."""
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     lines.step("a")
     lines.step("b")
     lines.microcompact("a")
-    lines.user("And the sluice")
+    lines.user("And the printer")
     lines.compact()
     first = lines.step("c")
     lines.user("Not this")
@@ -256,8 +256,8 @@ def test_what_was_undone_stays_undone_when_the_file_grows(
         session.undo(number)
         view = bytes_of(session.view())
     lines.step("e")
-    (done,) = imported(where, write(path, lines.all))
-    assert (done.state, done.pivots, done.pruned) == ("grown", 0, 0)
+    (result,) = imported(where, write(path, lines.all))
+    assert (result.state, result.pivots, result.pruned) == ("grown", 0, 0)
     with opened(where, SESSION) as session:
         states = [act.state for act in session.operations()]
         assert [state == "undone" for state in states] == [n == number for n in (1, 2, 3)]
@@ -310,14 +310,14 @@ def test_a_result_that_was_given_in_the_store_is_not_overwritten(
     where: str, tmp_path: Path
 ) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
-    lines.answer("m1", "I turn it", "w")
+    lines.user("Fix the parser")
+    lines.answer("m1", "I fix it", "w")
     path = write(tmp_path / "a.jsonl", lines.all)
     imported(where, path)
     with opened(where, SESSION) as session:
-        session.result("w", "It turned here")
+        session.result("w", "It ran here")
     assert imported(where, path)[0].state == "same"
-    lines.result("w", "It turned there")
+    lines.result("w", "It ran there")
     unchanged(where, write(path, lines.all), SessionConflict, "from message 2 on")
 
 
@@ -352,8 +352,8 @@ def test_an_older_copy_of_a_file_takes_nothing_away(where: str, tmp_path: Path) 
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
     imported(where, write(tmp_path / "a.jsonl", lines.all))
     before = told(where, SESSION)
-    (done,) = imported(where, write(tmp_path / "b.jsonl", lines.all[:7]))
-    assert done.state == "same"
+    (result,) = imported(where, write(tmp_path / "b.jsonl", lines.all[:7]))
+    assert result.state == "same"
     assert told(where, SESSION) == before
 
 
@@ -361,8 +361,8 @@ def test_a_new_title_alone_is_news(where: str, tmp_path: Path) -> None:
     lines = rewound()
     imported(where, write(tmp_path / "a.jsonl", lines.all))
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
-    (done,) = imported(where, write(tmp_path / "a.jsonl", lines.all))
-    assert (done.state, done.title) == ("grown", "The title")
+    (result,) = imported(where, write(tmp_path / "a.jsonl", lines.all))
+    assert (result.state, result.title) == ("grown", "The title")
 
 
 # --- whole or not at all -------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_a_bad_line_leaves_nothing_of_its_file(where: str, tmp_path: Path) -> No
     assert sessions_in(where) == []
     with Store.open(where) as store, open_reading(path, lenient=True) as reading:
         assert len(store_reading(store, reading, estimate="classes")) == 4
-        assert [held.line for held in reading.skipped] == [len(lines.all) + 3]
+        assert [item.line for item in reading.skipped] == [len(lines.all) + 3]
 
 
 def test_a_bad_line_in_what_a_file_grew_by_changes_nothing(where: str, tmp_path: Path) -> None:
@@ -422,9 +422,9 @@ def test_an_import_that_is_killed_leaves_nothing_and_can_be_done_again(
     where: str, tmp_path: Path
 ) -> None:
     lines = Lines()
-    lines.user("Turn the wheel")
+    lines.user("Fix the parser")
     for number in range(150):
-        lines.step(f"{number}", f"{number} teeth of a wheel\n" * 200)
+        lines.step(f"{number}", f"{number} lines of a parser\n" * 200)
     path = write(tmp_path / "a.jsonl", lines.all)
     assert killed(where, path, 500_000) == -signal.SIGKILL
     assert sessions_in(where) == []

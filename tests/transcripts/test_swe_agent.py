@@ -36,8 +36,8 @@ def user(content: Any, **more: Any) -> Item:
 
 
 def spoken(text: str, action: str, **more: Any) -> Item:
-    told = {"thought": "", "action": action, "agent": "main"}
-    return {"role": "assistant", "content": text, **told, **more}
+    facts = {"thought": "", "action": action, "agent": "main"}
+    return {"role": "assistant", "content": text, **facts, **more}
 
 
 def call(name: str, tool: str = "bash", **arguments: Any) -> Item:
@@ -74,26 +74,26 @@ def calls(transcript: Transcript) -> list[ToolPart]:
 
 
 def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
-    found = read(tmp_path, prompt(), user("fix it"), spoken(SPOKEN, "ls -a\n"), user("a.py"))
-    assert shown(*found.messages) == [
+    session = read(tmp_path, prompt(), user("fix it"), spoken(SPOKEN, "ls -a\n"), user("a.py"))
+    assert shown(*session.messages) == [
         "user: fix it",
         "assistant: I look around.",
         "call task-7-2-call",
         "text task-7-2-call: a.py",
     ]
-    (part,) = calls(found)
+    (part,) = calls(session)
     assert (part.tool, part.state.input) == ("bash", {"command": "ls -a"})
-    assert found.info.origin
-    assert found.info.origin.system == "You fix things."
+    assert session.info.origin
+    assert session.info.origin.system == "You fix things."
 
 
 def test_its_own_commands_are_called_by_their_names(tmp_path: Path) -> None:
     text = "```\nedit 1:1\nx = 1\nend_of_edit\n```\nThat is all."
-    found = read(tmp_path, user("go"), spoken(text, "edit 1:1\nx = 1\nend_of_edit\n"), user("ok"))
-    (part,) = calls(found)
+    session = read(tmp_path, user("go"), spoken(text, "edit 1:1\nx = 1\nend_of_edit\n"), user("ok"))
+    (part,) = calls(session)
     assert part.tool == "edit"
-    assert found.messages[1].parts[1] == TextPart(text="That is all.")
-    assert joined(found.messages[1].parts, "swe-agent") == text
+    assert session.messages[1].parts[1] == TextPart(text="That is all.")
+    assert joined(session.messages[1].parts, "swe-agent") == text
 
 
 def test_the_last_output_is_told_by_the_trajectory_where_the_history_ends(tmp_path: Path) -> None:
@@ -112,26 +112,26 @@ def test_what_the_trajectory_repeats_is_not_read(tmp_path: Path) -> None:
 
 def test_a_demonstration_is_a_note_and_no_output(tmp_path: Path) -> None:
     demo = user("Here is how.", is_demo=True, message_type="demonstration")
-    found = read(tmp_path, prompt(), demo, user("fix it", message_type="observation"))
-    (first,), (second,) = (message.parts for message in found.messages)
+    session = read(tmp_path, prompt(), demo, user("fix it", message_type="observation"))
+    (first,), (second,) = (message.parts for message in session.messages)
     assert first == TextPart(text="Here is how.", synthetic=True)
     assert second == TextPart(text="fix it")
-    assert [request.text for request in Log(len, found.messages).requests.all] == ["fix it"]
+    assert [request.text for request in Log(len, session.messages).requests.all] == ["fix it"]
 
 
 def test_a_command_that_is_written_in_another_way_stands_beside_the_text(tmp_path: Path) -> None:
     text = "<function=bash>\n<parameter=command>ls</parameter>\n</function>"
-    found = read(tmp_path, user("go"), spoken(text, "ls   -a"), user("a.py"))
-    said, part = found.messages[1].parts
-    assert said == TextPart(text=text)
+    session = read(tmp_path, user("go"), spoken(text, "ls   -a"), user("a.py"))
+    reply, part = session.messages[1].parts
+    assert reply == TextPart(text=text)
     assert isinstance(part, ToolPart)
     assert part.state == Completed(input={"command": "ls   -a"}, output="a.py")
-    assert joined(found.messages[1].parts, "swe-agent") == text
+    assert joined(session.messages[1].parts, "swe-agent") == text
 
 
 def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_path: Path) -> None:
-    found = read(tmp_path, user("go"), spoken("I am done.", ""), user("Are you?"))
-    assert shown(*found.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
+    session = read(tmp_path, user("go"), spoken("I am done.", ""), user("Are you?"))
+    assert shown(*session.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_pa
     ],
 )
 def test_a_command_is_found_with_what_encloses_it(text: str, command: str, before: str) -> None:
-    place = find_command(text, command)
-    assert place
-    parts = split_at_command(text, place, "k", "bash", "c")
+    index = find_command(text, command)
+    assert index
+    parts = split_at_command(text, index, "k", "bash", "c")
     (part,) = (part for part in parts if isinstance(part, ToolPart))
     assert part.state.input == {"command": command}
     assert part.metadata
@@ -165,9 +165,9 @@ PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</comman
 
 @given(st.lists(PIECES, max_size=14).map("".join), st.sampled_from(["ls", "x", "ls\nx"]))
 def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None:
-    place = find_command(text, command)
-    if place:
-        parts = split_at_command(text, place, "k", "bash", "c")
+    index = find_command(text, command)
+    if index:
+        parts = split_at_command(text, index, "k", "bash", "c")
         assert joined(parts, "k") == text
         assert all(part.text.strip() for part in parts if isinstance(part, TextPart))
 
@@ -176,7 +176,7 @@ def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None
 
 
 def test_results_stand_with_their_calls(tmp_path: Path) -> None:
-    found = read(
+    session = read(
         tmp_path,
         prompt(),
         user([{"type": "text", "text": "fix it"}]),
@@ -185,7 +185,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         called("", call("c2", "submit")),
         result("c2", "the patch"),
     )
-    assert shown(*found.messages) == [
+    assert shown(*session.messages) == [
         "user: fix it",
         "assistant: I look.",
         "call c1",
@@ -193,19 +193,19 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         "call c2",
         "text c2: the patch",
     ]
-    assert [part.state.input for part in calls(found)] == [{"command": "ls"}, {}]
+    assert [part.state.input for part in calls(session)] == [{"command": "ls"}, {}]
 
 
 def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
-    found = read(tmp_path, user("go"), result("c9", "alone"))
-    (part,) = found.messages[1].parts
+    session = read(tmp_path, user("go"), result("c9", "alone"))
+    (part,) = session.messages[1].parts
     assert isinstance(part, TextPart)
     assert (part.text, part.synthetic) == ("alone", True)
 
 
 def test_thinking_keeps_its_signature(tmp_path: Path) -> None:
-    thought = {"type": "thinking", "thinking": "hm", "signature": "sig"}
-    item = called("I look.", call("c1"), thinking_blocks=[thought])
+    reasoning = {"type": "thinking", "thinking": "hm", "signature": "sig"}
+    item = called("I look.", call("c1"), thinking_blocks=[reasoning])
     first, *_ = read(tmp_path, user("go"), item).messages[1].parts
     assert first == ReasoningPart(text="hm", metadata={"anthropic": {"signature": "sig"}})
 
@@ -222,18 +222,18 @@ CONFIG = {
 def test_how_a_run_was_set_up_names_it_and_its_model(tmp_path: Path, config: Any) -> None:
     info = {"exit_status": "submitted", "submission": "long", "swe_agent_version": "1.0.1"}
     stats = {"instance_cost": 0.5}
-    found = read(
+    session = read(
         tmp_path,
         user("go"),
         spoken("Yes.", ""),
         replay_config=config,
         info={**info, "model_stats": stats},
     )
-    answer = found.messages[1].info
+    answer = session.messages[1].info
     assert isinstance(answer, AssistantInfo)
     assert (answer.provider_id, answer.model_id) == ("anthropic", "claude-x")
-    assert (found.info.id, found.info.version) == ("task-1", "1.0.1")
-    assert found.extra == {"swe-agent": {"exit_status": "submitted", "model_stats": stats}}
+    assert (session.info.id, session.info.version) == ("task-1", "1.0.1")
+    assert session.extra == {"swe-agent": {"exit_status": "submitted", "model_stats": stats}}
 
 
 @pytest.mark.parametrize("config", ["no JSON", 3, None, {"agent": "me", "problem_statement": []}])
@@ -255,9 +255,9 @@ def real(corpus: Path) -> list[Any]:
 
 def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> None:
     for file in real(corpus):
-        (found,) = read_sessions(corpus / file["file"])
+        (session,) = read_sessions(corpus / file["file"])
         history = json.loads((corpus / file["file"]).read_bytes())["history"]
-        said = [message.parts for message in found.messages if not message.is_user]
-        wanted = [item["content"] for item in history if item["role"] == "assistant"]
-        assert [joined(parts, "swe-agent") for parts in said] == wanted
-        assert all(has_result(part) for part in calls(found))
+        text = [message.parts for message in session.messages if not message.is_user]
+        expected = [item["content"] for item in history if item["role"] == "assistant"]
+        assert [joined(parts, "swe-agent") for parts in text] == expected
+        assert all(has_result(part) for part in calls(session))

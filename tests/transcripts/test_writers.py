@@ -88,15 +88,15 @@ def test_what_was_folded_and_pruned_since_is_all_there(tmp_path: Path, wire: str
     session = kept(tmp_path, wire)
     at = Time(created=1)
     marker = Message(info=UserInfo(id="m", time=at), parts=(CompactionPart(auto=True),))
-    told = AssistantInfo(id="n", parent_id="m", summary=True, finish="stop", time=at)
-    summary = Message(info=told, parts=(TextPart(text="All is well."),))
+    facts = AssistantInfo(id="n", parent_id="m", summary=True, finish="stop", time=at)
+    summary = Message(info=facts, parts=(TextPart(text="All is well."),))
     log = Log(by_classes, session.messages)
     log.mark(list(log.calls), at=5)
     assert wire != "anthropic" or log.marks  # the only one whose list has a whole call
     pruned = marked_messages(log)
-    folded = transcript(*pruned, marker, summary, origin=session.info.origin)
-    assert "All is well." in str(shown(*folded.messages))
-    assert wire_messages(folded, wire) == LISTS[wire]
+    compaction = transcript(*pruned, marker, summary, origin=session.info.origin)
+    assert "All is well." in str(shown(*compaction.messages))
+    assert wire_messages(compaction, wire) == LISTS[wire]
 
 
 @each_wire
@@ -107,9 +107,9 @@ def test_a_list_that_went_on_elsewhere_is_written_so_that_it_is_taken(
     more = transcript(
         *session.messages, asked("And?", time=Time(created=1)), origin=session.info.origin
     )
-    written = wire_messages(more, wire)
-    assert_accepted(wire, written)
-    assert "And?" in json.dumps(written)
+    lines = wire_messages(more, wire)
+    assert_accepted(wire, lines)
+    assert "And?" in json.dumps(lines)
 
 
 @each_file
@@ -122,27 +122,27 @@ def test_real_sessions_are_taken_unless_they_are_lists_of_that_wire(entry: Json,
             assert_accepted(wire, messages)
         else:
             again = decode(messages, wire)
-            assert [held.parts for held in again.messages] == [
-                held.parts for held in session.messages
+            assert [item.parts for item in again.messages] == [
+                item.parts for item in session.messages
             ]
 
 
 def test_words_beside_a_marker_are_not_lost() -> None:
-    parts = (CompactionPart(auto=False), TextPart(text="and mind the wheel"))
-    found = whole_view([asked(), Message(info=UserInfo(id="m"), parts=parts)])
-    assert "and mind the wheel" in str(found)
-    assert "CompactionPart" not in str(found)
+    parts = (CompactionPart(auto=False), TextPart(text="and mind the parser"))
+    session = whole_view([asked(), Message(info=UserInfo(id="m"), parts=parts)])
+    assert "and mind the parser" in str(session)
+    assert "CompactionPart" not in str(session)
 
 
 @given(sessions(), st.sampled_from(WIRES))
 def test_any_session_is_written_whole_on_every_wire(messages: list[Message], wire: str) -> None:
-    written = wire_messages(transcript(*messages), wire)
-    assert_accepted(wire, written)
-    told = json.dumps(written, ensure_ascii=False)
+    lines = wire_messages(transcript(*messages), wire)
+    assert_accepted(wire, lines)
+    facts = json.dumps(lines, ensure_ascii=False)
     for message in messages:
         for part in message.parts if message.is_user else ():
             if isinstance(part, TextPart) and part.text.strip() and not part.ignored:
-                assert part.text in told
+                assert part.text in facts
 
 
 # --- bodies of requests --------------------------------------------------------------------
@@ -236,18 +236,18 @@ def lines_of(text: str) -> str:
 
 @given(odd_texts)
 def test_a_text_never_leaves_its_fence(text: str) -> None:
-    written = "\n".join(["before", "", *fenced(text), "", "after"])
-    kinds = [token.type for token in PARSER.parse(written) if not token.type.startswith("paragr")]
+    lines = "\n".join(["before", "", *fenced(text), "", "after"])
+    kinds = [token.type for token in PARSER.parse(lines) if not token.type.startswith("paragr")]
     assert kinds == ["inline", "fence", "inline"]
-    assert fences(written) == [lines_of(text)]
+    assert fences(lines) == [lines_of(text)]
 
 
 @given(odd_texts)
 def test_a_label_is_one_piece_of_its_line(text: str) -> None:
-    found = tokens(f"- file: {label(text)}")
-    inner = [token for token in found if token.type in ("text", "code_inline")]
+    session = tokens(f"- file: {label(text)}")
+    inner = [token for token in session if token.type in ("text", "code_inline")]
     assert [token.type for token in inner] in (["text", "code_inline"], ["text"])
-    assert {token.type for token in found} <= ALLOWED
+    assert {token.type for token in session} <= ALLOWED
     line = " ".join(text.split())
     if line.isprintable() and 0 < len(line) < 100:
         assert inner[-1].content == line
@@ -255,17 +255,17 @@ def test_a_label_is_one_piece_of_its_line(text: str) -> None:
 
 @given(odd_texts)
 def test_a_title_is_mere_text(text: str) -> None:
-    found = tokens(f"# {escaped(text)}")
-    assert {token.type for token in found} <= {"heading_open", "heading_close", "inline", "text"}
-    assert len([token for token in found if token.type == "heading_open"]) == 1
+    session = tokens(f"# {escaped(text)}")
+    assert {token.type for token in session} <= {"heading_open", "heading_close", "inline", "text"}
+    assert len([token for token in session if token.type == "heading_open"]) == 1
 
 
 @given(st.lists(odd_texts, min_size=9, max_size=9))
 def test_a_session_of_odd_texts_is_shown_as_it_is(texts: list[str]) -> None:
-    said, thought, given_, output, error, name, tool, title, prompt = texts
+    reply, reasoning, given_, output, error, name, tool, title, prompt = texts
     parts = (
-        ReasoningPart(text=thought),
-        TextPart(text=said, synthetic=True),
+        ReasoningPart(text=reasoning),
+        TextPart(text=reply, synthetic=True),
         ToolPart(tool=tool, state=Completed(input={name: given_, "n": 1}, output=output)),
         ToolPart(tool=tool, state=Failed(input={}, error=error)),
         ToolPart(tool=tool, state=Pending(input={})),
@@ -273,19 +273,19 @@ def test_a_session_of_odd_texts_is_shown_as_it_is(texts: list[str]) -> None:
         SubtaskPart(prompt=prompt),
     )
     info = AssistantInfo(id="a", model_id=name, error={"name": error})
-    messages = (asked(said, time=Time(created=1e30)), Message(info=info, parts=parts))
-    written = markdown(transcript(*messages, title=title, directory=name))
-    assert written.endswith("\n")
-    assert not written.endswith("\n\n")
-    found = tokens(written)
-    assert {token.type for token in found} <= ALLOWED
-    assert [token.tag for token in found if token.type == "heading_open"] == ["h1", "h2", "h2"]
-    held = Counter(fences(written))
-    expected = [said, said, thought, output, prompt]
-    assert not Counter(lines_of(text) for text in expected if text.strip()) - held
-    assert held[lines_of(error)]
+    messages = (asked(reply, time=Time(created=1e30)), Message(info=info, parts=parts))
+    lines = markdown(transcript(*messages, title=title, directory=name))
+    assert lines.endswith("\n")
+    assert not lines.endswith("\n\n")
+    session = tokens(lines)
+    assert {token.type for token in session} <= ALLOWED
+    assert [token.tag for token in session if token.type == "heading_open"] == ["h1", "h2", "h2"]
+    item = Counter(fences(lines))
+    expected = [reply, reply, reasoning, output, prompt]
+    assert not Counter(lines_of(text) for text in expected if text.strip()) - item
+    assert item[lines_of(error)]
     if "\n" in given_:
-        assert held[lines_of(given_)]
+        assert item[lines_of(given_)]
 
 
 def test_a_session_reads_well() -> None:
@@ -299,12 +299,12 @@ def test_a_session_reads_well() -> None:
         ),
     )
     info = AssistantInfo(id="a", model_id="m-1")
-    written = markdown(
-        transcript(asked(), Message(info=info, parts=(call,)), title="Mend *it*", directory="/mill")
+    lines = markdown(
+        transcript(asked(), Message(info=info, parts=(call,)), title="Mend *it*", directory="/work")
     )
-    assert written == (
+    assert lines == (
         "# Mend \\*it\\*\n\n"
-        "- session: `s`\n- folder: `/mill`\n- format: `opencode`\n- messages: 2\n"
+        "- session: `s`\n- folder: `/work`\n- format: `opencode`\n- messages: 2\n"
         "\n## 1 · user\n\n```text\nGo\n```\n"
         "\n## 2 · assistant, `m-1`\n\n*called* `edit`\n"
         '\n```json\n{"path":"a.py"}\n```\n\n`patch`:\n\n```text\n-1\n+2\n```\n'
@@ -318,9 +318,9 @@ SMALL = [entry for entry in MANIFEST if entry["size"] < 700_000]
 @pytest.mark.parametrize("entry", SMALL, ids=lambda entry: entry["file"])
 def test_real_sessions_have_a_section_for_each_message(entry: Json) -> None:
     session = max(read(entry["file"]).sessions, key=lambda held: len(held.messages))
-    found = tokens(markdown(session))
-    assert {token.type for token in found} <= ALLOWED
+    result = tokens(markdown(session))
+    assert {token.type for token in result} <= ALLOWED
     origin = session.info.origin
     prompts = 1 if origin and origin.system else 0
-    headings = [token for token in found if token.type == "heading_open"]
+    headings = [token for token in result if token.type == "heading_open"]
     assert len(headings) == 1 + prompts + len(session.messages)

@@ -57,7 +57,7 @@ def test_what_is_shown_pruned_and_folded_is_told_apart(tmp_path: Path):
 def test_what_was_taken_back_is_told_as_reverted(tmp_path: Path):
     where = str(tmp_path / "agent.db")
     with foldmark.open(where, session="ses_back") as live:
-        kept = live.user("Look at the wheel")
+        kept = live.user("Look at the parser")
         live.user("Paint the zeppelin")
         live.record("It is red.")
         live.revert(kept.id)
@@ -69,12 +69,12 @@ def test_what_was_taken_back_is_told_as_reverted(tmp_path: Path):
 
 
 def test_pages_together_are_the_whole_text(tmp_path: Path):
-    whole = "".join(f"{number}: the wheel ☸ turns\n" for number in range(4_000))
+    whole = "".join(f"{number}: the parser ☸ turns\n" for number in range(4_000))
     lines = Lines()
     lines.user("Go")
     lines.step("big", whole)
     shelf = TranscriptSource(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
-    (hit, *_) = hits_of(answered(shelf, "search", query="3999 wheel"))
+    (hit, *_) = hits_of(answered(shelf, "search", query="3999 parser"))
     text, start = "", 0
     while start is not None:
         page = page_of(answered(shelf, "recall", handle=hit.handle, start=start))
@@ -248,8 +248,8 @@ def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
     assert "in a window of 40,000. It overflows" in plan
     found = re.search(r"^prune (h\w+) read (\S+): [\d,]+ tokens; \w+", plan, re.MULTILINE)
     assert found
-    number = found[2].removeprefix("/mill/wheel_").removesuffix(".py")
-    assert f"wheel {number}\n" in page_of(answered(shelf, "recall", handle=found[1])).text
+    number = found[2].removeprefix("/shop/order_").removesuffix(".py")
+    assert f"order {number}\n" in page_of(answered(shelf, "recall", handle=found[1])).text
     answer = ToolDispatcher(shelf).answer("plan", {"model": "nobody:knows-this"})
     assert "Give `window`" in refusal(answer)
     shelf.close()
@@ -265,7 +265,7 @@ def test_every_answer_is_text_and_its_arguments_are_of_their_schema(tmp_path: Pa
         async with Client(mcp_server(shelf)) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             for name, arguments in {
-                "search": {"query": "wheel", "most": "50"},  # some clients send texts
+                "search": {"query": "parser", "most": "50"},  # some clients send texts
                 "recall": {"handle": "H0"},
                 "plan": {"window": 5_000},
                 "inspect": {"session": None},
@@ -290,7 +290,7 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
         opened.execute("UPDATE sessions SET indexed = 0")
     before = copy.read_bytes()
     shelf = StoreSource(read_only_store(str(copy), wait=1), Settings())
-    for name, arguments in {"search": {"query": "tooth"}, "plan": {"window": 9_000}}.items():
+    for name, arguments in {"search": {"query": "line"}, "plan": {"window": 9_000}}.items():
         answered(shelf, name, **arguments)
     answered(shelf, "inspect")
     with pytest.raises(foldmark.FoldmarkError, match="read-only"):
@@ -303,7 +303,7 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
 def test_a_store_on_each_engine_is_served(where: str):
     compacted_store(where, steps=12)
     shelf = StoreSource(read_only_store(where, wait=1), Settings())
-    assert hits_of(answered(shelf, "search", query="sluice"))[0].state == "folded"
+    assert hits_of(answered(shelf, "search", query="schema"))[0].state == "folded"
     assert listed(answered(shelf, "inspect"), "session") == ["ses_live"]
     shelf.close()
 
