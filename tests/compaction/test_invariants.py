@@ -77,7 +77,7 @@ def test_2_a_pivot_makes_the_view_fit_or_raises_an_error(
 
 
 @given(sessions(), limits)
-def test_3_prune_and_its_undoing_leave_the_log_and_the_view_as_they_were(
+def test_3_undoing_a_prune_restores_the_log_and_the_view(
     messages: list[Message], limit: Limit
 ) -> None:
     budget = usable(FOLDMARK, limit)
@@ -115,7 +115,7 @@ def test_3_undoing_a_pivot_restores_the_view(messages: list[Message]) -> None:
 
 
 @given(sessions(), st.sampled_from(sorted(PRESETS)))
-def test_3_a_view_carried_on_is_the_view_built_anew(messages: list[Message], name: str) -> None:
+def test_3_an_extended_view_equals_a_rebuilt_one(messages: list[Message], name: str) -> None:
     log = Log(by_classes)
     viewer = Viewer(log, PRESETS[name])
     for message in messages:

@@ -115,7 +115,7 @@ def test_up_to_the_minimum_nothing_is_pruned(policy: Policy, beyond: int) -> Non
 
 
 @SINCE_2025
-def test_above_the_minimum_all_that_is_unprotected_is_pruned(policy: Policy) -> None:
+def test_above_the_minimum_all_unprotected_outputs_are_pruned(policy: Policy) -> None:
     plan = prune_plan(turn_of(ran("old", 20_001), ran("new", 40_000)), policy.prune)
     assert [one.part for one in plan.prune] == ["old"]
     assert plan.tokens == 20_001
@@ -209,7 +209,7 @@ def test_outputs_are_decided_newest_first_across_and_within_messages(policy: Pol
 
 
 @pytest.mark.parametrize("policy", [*SPEC_PRESETS, CODELET, CODELET_USABLE], ids=lambda p: p.name)
-def test_nothing_is_pruned_where_pruning_is_off(policy: Policy) -> None:
+def test_nothing_is_pruned_if_pruning_is_off(policy: Policy) -> None:
     log = turn_of(ran("old", 90_000), ran("new", 90_000))
     off = policy.adjusted(prune=False).prune
     assert prune_plan(log, off, explain=False) == NOTHING
@@ -233,7 +233,7 @@ def test_the_buffer_version_has_no_minimum() -> None:
     assert pruned(log, OPENCODE_2025) == []
 
 
-def test_the_buffer_version_goes_on_beyond_an_earlier_prune() -> None:
+def test_the_buffer_version_continues_beyond_an_earlier_prune() -> None:
     between = ran("between", 10_000, pruned=True)
     log = session(reply(ran("oldest", 60_000), between, ran("newest", 60_000)))
     assert pruned(log, OPENCODE_BUFFER) == ["newest", "oldest"]
@@ -291,7 +291,7 @@ def test_a_prune_is_undone_even_if_the_message_was_imported_with_it() -> None:
 
 
 @SINCE_2025
-def test_pruning_again_finds_nothing(policy: Policy) -> None:
+def test_a_second_prune_finds_nothing(policy: Policy) -> None:
     log = turn_of(ran("old", 90_000), ran("new", 40_000))
     log.mark(prune_plan(log, policy.prune).ordinals, at=5)
     assert pruned(log, policy) == []

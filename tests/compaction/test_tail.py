@@ -264,7 +264,7 @@ PART_IDS = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
 
 
 @pytest.mark.parametrize("auto", [True, False])
-def test_a_marker_is_a_message_of_the_user_with_a_compaction_part(*, auto: bool) -> None:
+def test_a_marker_is_a_user_message_with_a_compaction_part(*, auto: bool) -> None:
     message = marker_message(IDS_AND_TIME, auto=auto, agent="build", model=MODEL)
     assert to_plain(message) == {
         "info": {
@@ -286,7 +286,7 @@ def test_a_marker_states_an_overflow_and_its_tail() -> None:
     ]
 
 
-def test_a_summary_is_an_answer_of_the_compaction_agent_to_its_marker() -> None:
+def test_a_summary_is_a_reply_of_the_compaction_agent_to_its_marker() -> None:
     tokens = Tokens(input=9, output=1, reasoning=0, cache=Cache(read=0, write=0))
     message = summary_message(
         IDS_AND_TIME, "All.", marker="msg_0", model=MODEL, tokens=tokens, cost=0.5

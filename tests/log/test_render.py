@@ -241,7 +241,7 @@ def test_a_long_target_is_truncated_to_one_line() -> None:
 
 
 @EVERY
-def test_attachments_go_with_the_output_and_come_back_with_it(policy: Policy) -> None:
+def test_attachments_are_hidden_and_restored_with_the_output(policy: Policy) -> None:
     part = did("screenshot", 500)
     part = replace(part, state=replace(part.state, attachments=(SHOT,)))
     log = Log(counter(policy.estimate), [user("look"), reply(part)])

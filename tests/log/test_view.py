@@ -23,7 +23,7 @@ def last_lines(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "foldmark"])
-def test_a_complete_marker_asks_its_question_and_hides_all_before_it(name: str) -> None:
+def test_a_complete_marker_shows_its_question_and_hides_all_before_it(name: str) -> None:
     pivot = (user("look"), said("I looked."), marker(), summary("All is well."))
     lines = shown(*pivot, user("thanks"), said("welcome"), policy=PRESETS[name])
     assert lines[:2] == [f"user: {ASKED}", "assistant: All is well."]
@@ -99,7 +99,7 @@ def test_earlier_pivots_in_a_tail_are_hidden_by_foldmark_and_shown_by_opencode()
     assert "assistant: Earlier." in shown(*messages, policy=OPENCODE)
 
 
-def test_the_latest_pivot_counts() -> None:
+def test_the_latest_pivot_is_shown() -> None:
     first = (*TURNS, marker("m1"), summary("First.", "m1"))
     second = (user("three"), said("3"), marker("m2"), summary("Second.", "m2"))
     lines = shown(*first, *second, policy=OPENCODE_2025)

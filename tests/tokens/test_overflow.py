@@ -54,7 +54,7 @@ def test_a_reported_total_is_preferred_by_some_presets_unless_it_is_zero(policy:
     assert used(Tokens(input=10, output=2, total=0), policy.window) == 12
 
 
-def test_figures_that_a_provider_left_out_count_nothing() -> None:
+def test_missing_figures_count_as_zero() -> None:
     assert used(Tokens(), FOLDMARK.window) == 0
     assert used(Tokens(output=7), OPENCODE_2025.window) == 7
     assert used(Tokens(input=3, cache=Cache(read=4)), OPENCODE_BUFFER.window) == 7
@@ -71,14 +71,14 @@ def test_figures_that_a_provider_left_out_count_nothing() -> None:
         ("foldmark", (191_808, 123_904, 168_000, 252_000, 168_000)),
     ],
 )
-def test_each_preset_finds_its_own_usable_room(name: str, budgets: tuple[int, ...]) -> None:
+def test_each_preset_has_its_own_usable_tokens(name: str, budgets: tuple[int, ...]) -> None:
     limits = (CLAUDE, GPT_4, HIGH_OUTPUT, WITH_INPUT, NO_OUTPUT)
     assert tuple(usable(preset(name), limit) for limit in limits) == budgets
 
 
 @pytest.mark.parametrize("policy", [OPENCODE_2025, CODELET, CODELET_USABLE], ids=lambda p: p.name)
 @pytest.mark.parametrize("limit", [CLAUDE, GPT_4, HIGH_OUTPUT, WITH_INPUT])
-def test_older_presets_overflow_only_beyond_the_usable_room(policy: Policy, limit: Limit) -> None:
+def test_older_presets_overflow_only_beyond_the_usable_tokens(policy: Policy, limit: Limit) -> None:
     budget = usable(policy, limit)
     assert not is_overflow(policy, budget, limit)
     assert is_overflow(policy, budget + 1, limit)
@@ -86,9 +86,7 @@ def test_older_presets_overflow_only_beyond_the_usable_room(policy: Policy, limi
 
 @pytest.mark.parametrize("policy", [OPENCODE_BUFFER, OPENCODE, FOLDMARK], ids=lambda p: p.name)
 @pytest.mark.parametrize("limit", [CLAUDE, GPT_4, HIGH_OUTPUT, WITH_INPUT])
-def test_newer_presets_overflow_as_soon_as_the_room_is_used_up(
-    policy: Policy, limit: Limit
-) -> None:
+def test_newer_presets_overflow_at_the_usable_tokens(policy: Policy, limit: Limit) -> None:
     budget = usable(policy, limit)
     assert not is_overflow(policy, budget - 1, limit)
     assert is_overflow(policy, budget, limit)
@@ -119,13 +117,13 @@ def test_a_model_without_a_context_limit_never_overflows(policy: Policy) -> None
 
 
 @EACH_PRESET
-def test_nothing_overflows_where_compaction_is_not_automatic(policy: Policy) -> None:
+def test_nothing_overflows_if_compaction_is_not_automatic(policy: Policy) -> None:
     assert is_overflow(policy, 10**9, CLAUDE)
     assert not is_overflow(policy.adjusted(auto=False), 10**9, CLAUDE)
 
 
 @EACH_PRESET
-def test_compaction_is_automatic_unless_it_is_switched_off(policy: Policy) -> None:
+def test_compaction_is_automatic_unless_it_is_disabled(policy: Policy) -> None:
     assert policy.auto
     assert policy.adjusted(auto=True).auto
     assert policy.adjusted().auto
@@ -139,7 +137,7 @@ def test_pressure_is_used_by_usable() -> None:
 
 
 @EACH_PRESET
-def test_what_is_measured_is_the_last_finished_answer_and_never_a_summary(policy: Policy) -> None:
+def test_usage_is_that_of_the_last_finished_reply_and_never_of_a_summary(policy: Policy) -> None:
     finished = [reply(tokens=measured(90_000)), reply(tokens=measured(40_000, 2_000))]
     log = Log(counter(policy.estimate), [*finished, reply(finish="", tokens=measured(70_000))])
     assert tokens_used(Viewer(log, policy)) == 42_000
@@ -160,7 +158,7 @@ def test_foldmark_also_counts_later_messages_and_the_fixed_tokens() -> None:
 # --- spec 000 -------------------------------------------------------------------------------
 
 
-def test_an_unknown_output_limit_is_taken_for_the_cap() -> None:
+def test_an_unknown_output_limit_is_assumed_to_be_the_cap() -> None:
     assert usable(OPENCODE_2025, Limit(context=100_000, output=0)) == 68_000
     assert usable(OPENCODE, Limit(context=100_000, output=0)) == 68_000
 
@@ -180,13 +178,13 @@ def test_an_input_limit_is_preferred_to_the_context() -> None:
 # --- spec 002 and opencode ------------------------------------------------------------------
 
 
-def test_the_buffer_is_twenty_thousand_or_the_output_where_that_is_smaller() -> None:
+def test_the_buffer_is_twenty_thousand_or_the_output_if_that_is_smaller() -> None:
     assert usable(OPENCODE_BUFFER, Limit(context=100_000, output=64_000)) == 80_000
     assert usable(OPENCODE_BUFFER, Limit(context=100_000, output=19_999)) == 80_001
     assert usable(OPENCODE_BUFFER, Limit(context=100_000, output=50, input=60_000)) == 59_950
 
 
-def test_a_reserve_takes_the_place_of_the_buffer() -> None:
+def test_a_reserve_replaces_the_buffer() -> None:
     policy = OPENCODE_BUFFER.adjusted(reserved=5_000)
     assert usable(policy, CLAUDE) == 195_000
     assert usable(policy, WITH_INPUT) == 267_000
@@ -206,7 +204,7 @@ def test_the_buffer_may_be_larger_than_a_small_window() -> None:
     ("limit", "legacy", "proposed"),
     [(CLAUDE, 180_000, 191_808), (GPT_4, 115_200, 123_904), (HIGH_OUTPUT, 180_000, 168_000)],
 )
-def test_the_worked_examples_come_out_as_written(limit: Limit, legacy: int, proposed: int) -> None:
+def test_the_worked_examples_have_their_results(limit: Limit, legacy: int, proposed: int) -> None:
     assert usable(CODELET, limit) == legacy
     assert usable(CODELET_USABLE, limit) == proposed
 
@@ -225,7 +223,7 @@ def test_a_model_of_high_output_is_compacted_earlier_than_nine_tenths() -> None:
     assert not is_overflow(CODELET, count, HIGH_OUTPUT)
 
 
-def test_what_was_read_from_the_cache_counts_and_what_was_written_does_not() -> None:
+def test_cache_reads_count_and_cache_writes_do_not() -> None:
     assert used(measured(1, 2, read=30, write=400), CODELET_USABLE.window) == 33
 
 
@@ -235,7 +233,7 @@ def test_the_subtraction_saturates() -> None:
     assert not is_overflow(CODELET_USABLE, 0, Limit(context=4_000, output=8_192))
 
 
-def test_codelet_knows_no_input_limit() -> None:
+def test_codelet_ignores_an_input_limit() -> None:
     assert usable(CODELET_USABLE, WITH_INPUT) == 368_000
     assert usable(CODELET, WITH_INPUT) == 360_000
 
