@@ -1,7 +1,7 @@
-"""A real HTTP server that streams chat completions as they are scripted, piece by piece.
+"""A real HTTP server that streams scripted chat completions piece by piece.
 
-A script is a list of steps; a step is words, calls, thoughts and waits in their order. A request
-without tools asks for a title, and takes no step. The last step is given again and again.
+A script is a list of steps; a step is a list of texts, calls, thoughts and waits. A request without
+tools gets a title instead of a step. The last step is repeated.
 """
 
 import json
@@ -13,28 +13,28 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 TITLE = "A title by the server"
-MODEL = "openai:mill"  # any name that no limits are known for
+MODEL = "openai:unlisted"  # a name without known limits
 
 
 class Call(NamedTuple):
-    """A call of a tool."""
+    """A tool call."""
 
     tool: str
-    given: Json
+    arguments: Json
 
 
 class Thought(NamedTuple):
-    """Some thinking."""
+    """A piece of reasoning."""
 
     text: str
 
 
-Bit = str | Call | Thought | threading.Event | int  # an event is waited for; a status refuses
-Step = Sequence[Bit]
+Item = str | Call | Thought | threading.Event | int  # waits for an event; refuses with a status
+Step = Sequence[Item]
 
 
 class ChatServer:
-    """The server: where it is, what it was asked, and how often it has stepped."""
+    """The server's address, and the requests so far."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
@@ -44,7 +44,7 @@ class ChatServer:
         self.ending = threading.Event()
 
     def next(self, body: Json) -> tuple[int, Step]:
-        """The number of a step, and what is said in it."""
+        """The number and content of the next step."""
         if not body.get("tools"):
             return 0, (TITLE,)
         with self.lock:
@@ -56,12 +56,12 @@ class ChatServer:
 @contextmanager
 def chat_server(*steps: Step) -> Generator[ChatServer]:
     """A server with this script."""
-    held = ChatServer(steps)
+    state = ChatServer(steps)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            number, step = held.next(body)
+            number, step = state.next(body)
             if isinstance(step[0], int):
                 self._refuse(step[0])
                 return
@@ -69,11 +69,11 @@ def chat_server(*steps: Step) -> Generator[ChatServer]:
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
             try:
-                for event in _events(number, step, held.ending):
+                for event in _events(number, step, state.ending):
                     self.wfile.write(f"data: {event}\n\n".encode())
                     self.wfile.flush()
             except OSError:
-                pass  # who asked has gone
+                pass  # the client has disconnected
 
         def _refuse(self, status: int) -> None:
             self.send_response(status)
@@ -88,34 +88,34 @@ def chat_server(*steps: Step) -> Generator[ChatServer]:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        held.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
         try:
-            yield held
+            yield state
         finally:
-            held.ending.set()
+            state.ending.set()
             server.shutdown()
             thread.join()
 
 
 def _events(number: int, step: Step, ending: threading.Event) -> Iterator[str]:
-    place = 0
-    for bit in step:
-        match bit:
+    index = 0
+    for item in step:
+        match item:
             case str():
-                yield _chunk({"role": "assistant", "content": bit})
+                yield _chunk({"role": "assistant", "content": item})
             case Thought():
-                yield _chunk({"role": "assistant", "reasoning_content": bit.text})
+                yield _chunk({"role": "assistant", "reasoning_content": item.text})
             case Call():
-                function = {"name": bit.tool, "arguments": json.dumps(bit.given)}
-                call = {"index": place, "id": f"c{number}_{place}", "type": "function"}
+                function = {"name": item.tool, "arguments": json.dumps(item.arguments)}
+                call = {"index": index, "id": f"c{number}_{index}", "type": "function"}
                 yield _chunk({"tool_calls": [{**call, "function": function}]})
-                place += 1
+                index += 1
             case int():
-                raise ValueError("a status stands alone")
+                raise ValueError("a status must be the only item")
             case _:
-                while not (bit.wait(0.02) or ending.is_set()):
+                while not (item.wait(0.02) or ending.is_set()):
                     pass
-    yield _chunk({}, "tool_calls" if place else "stop")
+    yield _chunk({}, "tool_calls" if index else "stop")
     usage: Json = {"prompt_tokens": 1_000, "completion_tokens": 10, "total_tokens": 1_010}
     usage["prompt_tokens_details"] = {"cached_tokens": 800}
     yield json.dumps({**json.loads(_chunk({})), "choices": [], "usage": usage})
@@ -123,6 +123,6 @@ def _events(number: int, step: Step, ending: threading.Event) -> Iterator[str]:
 
 
 def _chunk(delta: Json, finish: str | None = None) -> str:
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "mill"}
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "unlisted"}
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return json.dumps({**head, "choices": [choice]})

