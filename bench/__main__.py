@@ -73,7 +73,7 @@ TABLES: dict[str, Table] = {
     "search": (
         "Searching folded output",
         "Everything is behind a pivot. The number of hits told is in brackets.",
-        ("engine", "JSON", "store", "wheel", "the water wheel turns", "zebra", "def test",
+        ("engine", "JSON", "store", "order", "the order was refunded", "zebra", "def test",
          "timeo"),
         store.searching,
     ),

@@ -8,7 +8,7 @@ from time import process_time
 import msgspec
 
 from bench.lab.generate import generate
-from foldmark.compaction.pivot import Made, marker_message, summary_message
+from foldmark.compaction.pivot import MessageIds, marker_message, summary_message
 from foldmark.compaction.prune import view_prune
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
@@ -108,8 +108,8 @@ def flat_steps() -> Iterator[Row]:
 
 
 def pivot() -> tuple[Message, Message]:
-    marker = Made(session="s", message="msg_marker", part="prt_marker", at=1)
-    summary = Made(session="s", message="msg_summary", part="prt_summary", at=2)
+    marker = MessageIds(session="s", message="msg_marker", part="prt_marker", at=1)
+    summary = MessageIds(session="s", message="msg_summary", part="prt_summary", at=2)
     text = "The work so far went well. " * 60
     return marker_message(marker, auto=True), summary_message(summary, text, marker="msg_marker")
 

@@ -19,7 +19,7 @@ from foldmark.agent.agent import Agent
 from foldmark.agent.function_tools import tool
 from foldmark.agent.tool import Tool
 from foldmark.model.messages import Pending, TextPart, Tokens, ToolPart
-from foldmark.summary.protocol import TextHandler, ModelReply, ModelRequest, StepReply, DeltaHandler
+from foldmark.summary.protocol import DeltaHandler, ModelReply, ModelRequest, StepReply, TextHandler
 from foldmark.testing import plausible_reply
 
 from .measure import millis
@@ -62,7 +62,7 @@ class Hasty:
             return StepReply(parts=(TextPart(text="Done."),))
         state = Pending(input={"number": number})
         call = ToolPart(tool=self._call, call_id=f"call_{number}", state=state)
-        said = TextPart(text=f"I go on with sack {number} of the corn, and look what is in it.")
+        said = TextPart(text=f"I continue with file {number} of the logs, and read what it says.")
         return StepReply(parts=(said, call), finish="tool-calls", tokens=Tokens(input=1, output=20))
 
     async def ask(self, request: ModelRequest, on_text: TextHandler) -> ModelReply:
@@ -72,41 +72,41 @@ class Hasty:
 
 @tool(changes_files=False)
 async def look(number: int) -> str:
-    """Look into a sack."""
-    return f"sack {number}: " + "wheat and some rye, no stones; " * 50
+    """Read a log file."""
+    return f"file {number}: " + "all requests served, no errors; " * 50
 
 
 def tools_in(folder: Path) -> tuple[Tool, ...]:
     """Tools that write: one that names its file before it does, and two that do not."""
 
-    @tool(changed_paths=lambda given: (_sack(given["number"]),))
+    @tool(changed_paths=lambda given: (_log_name(given["number"]),))
     async def put(number: int) -> str:
-        """Put something into a sack."""
-        return _filled(folder / _sack(number), number)
+        """Write a log file."""
+        return _write_log(folder / _log_name(number), number)
 
     @tool
     async def throw(number: int) -> str:
-        """Put something into some sack."""
-        return _filled(folder / _sack(number), number)
+        """Write some log file."""
+        return _write_log(folder / _log_name(number), number)
 
     @tool
     async def add(number: int) -> str:
-        """Put something into a sack more, in place of an old one."""
+        """Write one more log file in place of an old one."""
         (folder / f"new {number - FILES}.txt").unlink(missing_ok=True)
-        return _filled(folder / f"new {number}.txt", number)
+        return _write_log(folder / f"new {number}.txt", number)
 
     return put, throw, add
 
 
-def _sack(number: object) -> str:
-    return f"sack {int(str(number)) % FILES}.txt"
+def _log_name(number: object) -> str:
+    return f"log {int(str(number)) % FILES}.txt"
 
 
-def _filled(sack: Path, number: int) -> str:
+def _write_log(log: Path, number: int) -> str:
     before = spent().own
-    sack.write_text(f"{number}\n" * 20)
+    log.write_text(f"{number}\n" * 20)
     _BY_TOOLS[0] += spent().own - before
-    return f"sack {number}: " + "filled with flour and tied up; " * 50
+    return f"file {number}: " + "written with all its lines now; " * 50
 
 
 def steps() -> Iterator[Row]:
@@ -143,7 +143,7 @@ def run(call: str, *, folder: bool) -> tuple[list[Spent], int]:
         work = place / "work"
         work.mkdir()
         for number in range(FILES):
-            (work / f"sack {number}.txt").write_text("corn\n" * number)
+            (work / f"log {number}.txt").write_text("line\n" * number)
         model = Hasty(call)
         agent = Agent(
             model,
@@ -153,7 +153,7 @@ def run(call: str, *, folder: bool) -> tuple[list[Spent], int]:
             titles=False,
         )
         with foldmark.open(place / "agent.db", window=WINDOW, durable=False) as session:
-            agent.run("Look into all sacks of the mill.", session)
+            agent.run("Read all logs of the service.", session)
             acts = len(session.operations())
         return model.times, acts
 

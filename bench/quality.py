@@ -12,12 +12,12 @@ from statistics import mean
 from time import process_time
 
 import foldmark
-from foldmark.analysis.needs import Kept, Need, kept, needs, text_of, told
+from foldmark.analysis.needs import Need, Retention, messages_text, needs, part_texts, retention
 from foldmark.compaction.situation import CompactionRequest
 from foldmark.compaction.tail import suffix_measure, tail_start
 from foldmark.digest.digest import digest
 from foldmark.errors import WindowTooSmall
-from foldmark.log.carryover import carried_user_words, repeated_request
+from foldmark.log.carryover import carried_user_text, repeated_request
 from foldmark.log.log import Log, Pivot
 from foldmark.log.marks import unmarked
 from foldmark.log.render import is_marker, is_summary, message_text
@@ -99,7 +99,7 @@ def _cut(name: str, recorded: Sequence[Message]) -> Iterator[Case]:
 
 def _case(name: str, messages: Sequence[Message], place: int) -> Case:
     past = tuple(messages[:place])
-    text = text_of(past)
+    text = messages_text(past)
     return Case(name=name, past=past, text=text, needed=tuple(needs(text, messages[place:])))
 
 
@@ -136,18 +136,18 @@ def folded(past: Sequence[Message], size: int, before: "Folded | None" = None) -
     start = tail_place(log, int(size * TAIL_SHARE))
     here = Pivot(marker=len(log), summary=len(log), tail_id=None)
     said = [
-        carried_user_words(log, here.marker, start, size // 4),
+        carried_user_text(log, here.marker, start, size // 4),
         repeated_request(log, here.marker, start, size // 4),
     ]
     said = [truncate_middle(text, size // 4, by_classes, "h0") for text in said]
     cells = Viewer(log, FOLDMARK).cells
     end = len(log) if start is None else start
     kept_tokens = sum(cells[place].tokens for place in range(end, len(log)))
-    tail = [text for held in past[end:] for part in held.parts for text in told(part)]
+    tail = [text for held in past[end:] for part in held.parts for text in part_texts(part)]
     room = size - kept_tokens - sum(map(by_classes, said)) - 2 * MESSAGE_OVERHEAD
     places = range(before.end if before else 0, end)
     previous = before.summary if before else ""
-    made = digest(log, places, room, shown=[*said, *tail], previous=previous)
+    made = digest(log, places, room, visible=[*said, *tail], previous=previous)
     return Folded(summary=made, view="\n".join((said[0], made, said[1], *tail)), end=end)
 
 
@@ -165,13 +165,13 @@ def opencode_tail(past: Sequence[Message], size: int) -> str:
     cells = Viewer(log, OPENCODE).cells
     measure = suffix_measure(lambda place: cells[place].tokens, len(past))
     start = tail_start(past, OPENCODE.tail, size, measure)
-    return "" if start is None else text_of(past[start:])
+    return "" if start is None else messages_text(past[start:])
 
 
 # --- tables ----------------------------------------------------------------------------------
 
 
-def _figures(found: Sequence[Kept]) -> str:
+def _figures(found: Sequence[Retention]) -> str:
     """Named / explained: the mean over cuts, and over all references in brackets."""
     held = [each for each in found if each.needed]
     if not held:
@@ -200,7 +200,7 @@ def quality() -> Iterator[Row]:
         "whole history": lambda case, _: case.text,
     }
     for name, view in views.items():
-        results = {s: [kept(case.needed, view(case, s)) for case in found] for s in SIZES}
+        results = {s: [retention(case.needed, view(case, s)) for case in found] for s in SIZES}
         yield name, *(_figures(results[size]) for size in SIZES)
         if name == OURS:
             for label, inside in (("… sessions weights were fitted on", True), ("… others", False)):
@@ -223,13 +223,15 @@ def _after_pivots(case: Case, size: int) -> str:
 
 def _recorded() -> Iterator[Row]:
     """The recorded summaries of agents against views of ours of the same size."""
-    theirs: list[Kept] = []
-    ours: list[Kept] = []
+    theirs: list[Retention] = []
+    ours: list[Retention] = []
     for name, messages in _sessions():
         for told_ in _told(name, messages) if name.startswith("claude-code/") else ():
-            theirs.append(kept(told_.case.needed, told_.summary))
+            theirs.append(retention(told_.case.needed, told_.summary))
             ours.append(
-                kept(told_.case.needed, fitted_view(told_.case.past, by_classes(told_.summary)))
+                retention(
+                    told_.case.needed, fitted_view(told_.case.past, by_classes(told_.summary))
+                )
             )
     if theirs:
         yield f"{len(theirs)} recorded Claude Code summaries", "", _figures(theirs), ""

@@ -40,7 +40,7 @@ from .stores import postgres_server
 Row = tuple[str, ...]
 CORPUS = Path(os.environ.get("FOLDMARK_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 SHOWN = 40
-QUERIES = ("wheel", "the water wheel turns", "zebra", "def test", "timeo")
+QUERIES = ("order", "the order was refunded", "zebra", "def test", "timeo")
 
 
 @contextmanager
@@ -70,10 +70,10 @@ def in_turns(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, fl
 def filled(store: Store, name: str, messages: Sequence[Message]) -> None:
     """Write a session, and let it be found by its words."""
     with store.engine.writing():
-        row = store.begin(SessionInfo(id=name), FOLDMARK.estimate)
+        row = store.insert_session(SessionInfo(id=name), FOLDMARK.estimate)
         filling = SessionImport(store.engine, row, counter(FOLDMARK.estimate))
         for message in messages:
-            filling.take(message)
+            filling.add(message)
         filling.finish()
     store.index(row.key)
 
@@ -97,12 +97,12 @@ def opening() -> Iterator[Row]:
 
 def _opening_rows(engine: str, where: str, store: Store) -> Iterator[Row]:
     names = [row.id for row in reversed(store.sessions())]
-    long = store.named(names[1])
+    long = store.resolve(names[1])
 
     def view(name: str) -> Callable[[], object]:
         def job() -> None:
             with foldmark.open(where, session=name, window=200_000) as session:
-                assert len(session.view().places) == SHOWN + 2
+                assert len(session.view().indexes) == SHOWN + 2
 
         return job
 

@@ -20,11 +20,11 @@ from foldmark.model.messages import (
     Transcript,
 )
 
-from .mill.calls import Calls
-from .mill.chance import Deck, Sizes
-from .mill.project import ROOT, Project
-from .mill.story import Story
 from .recorder import START, Recorder
+from .shop.calls import Calls
+from .shop.chance import Deck, Sizes
+from .shop.project import ROOT, Project
+from .shop.story import Story
 
 FULL = 0.8  # of the window: where a pivot is due
 _KEPT = 0.3  # of the window: the most that a tail may have
@@ -63,10 +63,10 @@ def generate(  # noqa: PLR0913 - each is a measure of its own
             plot.prune()
     info = SessionInfo(
         id=recorder.session,
-        slug="quiet-mill",
+        slug="quiet-shop",
         project_id=recorder.hash(),
         directory=ROOT,
-        title="Settle the books of the mill",
+        title="Settle the books of the shop",
         version="1.0.0",
         time=Time(created=START, updated=recorder.now),
     )

@@ -33,10 +33,10 @@ from foldmark.model.messages import (
     UserInfo,
 )
 from foldmark.model.values import Json
-from foldmark.session.maker import Maker
+from foldmark.session.message_builder import MessageBuilder
 
-from .mill.calls import Call
-from .mill.project import ROOT
+from .shop.calls import Call
+from .shop.project import ROOT
 from .usage import NONE, PLACEHOLDER, Meter, Output, Pruner, cost
 
 START = 1_767_348_000_000  # 2 January 2026, 10:00 UTC
@@ -55,7 +55,7 @@ class Recorder:
         """Take the model that answers, and its window."""
         self._rng = rng
         self._model = model
-        self._ids = Maker("", lambda: self.now, rng.randbytes)
+        self._ids = MessageBuilder("", lambda: self.now, rng.randbytes)
         self.now = START
         self.session = self._ids.make_id("ses")
         self.messages: list[Message] = []

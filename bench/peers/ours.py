@@ -85,7 +85,7 @@ def in_memory(count: int) -> Timed:
     def go(number: int) -> None:
         asked, done = made[number]
         entry = log.append(asked)
-        log.settle(entry.ordinal + 1, with_part(asked, 1, done))
+        log.record_result(entry.ordinal + 1, with_part(asked, 1, done))
         if is_overflow(FOLDMARK, tokens_used(viewer), LIMIT):  # as a session asks
             fit_view(job)
         viewer.view()

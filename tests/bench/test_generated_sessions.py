@@ -185,7 +185,7 @@ def test_users_give_requests_and_standing_instructions(log: Log) -> None:
 
 
 def test_files_are_read_again_after_they_were_edited(log: Log) -> None:
-    reads = [tool for tool in log.calls.values() if tool.target.act == "read"]
+    reads = [tool for tool in log.calls.values() if tool.target.access == "read"]
     outdated = superseded(log).outputs
     assert 0.2 < outdated / len(reads) < 0.8
 

@@ -93,7 +93,7 @@ def test_some_pivots_keep_a_tail_that_begins_with_the_user(compacted: Log) -> No
     kept = [tail for tail in tails if tail is not None]
     assert 0 < len(kept) < len(tails)
     for pivot in compacted.pivots:
-        place = compacted.place(pivot.tail_id) if pivot.tail_id else pivot.marker - 1
+        place = compacted.index_of(pivot.tail_id) if pivot.tail_id else pivot.marker - 1
         assert place is not None
         assert place < pivot.marker
         assert pivot.tail_id is None or compacted.entries[place].message.is_user

@@ -20,7 +20,7 @@ from .shell import Command, Shell
 from .story import Todos
 
 _LONG_LINE = 90  # more characters a line than these are asked of a larger file
-_HANDBOOK = "https://docs.millrace.example"
+_HANDBOOK = "https://docs.orders.example"
 _REFUSALS: dict[str, tuple[dict[str, str], str]] = {
     "read": ({"filePath": f"{ROOT}/{{module}}.py"}, "There is no file {module}.py."),
     "edit": (
@@ -177,7 +177,7 @@ class Calls:
     def _write(self) -> Call:
         """A file made anew."""
         module, thing = self._project.module(), self._rng.choice(THINGS)
-        path = f"{ROOT}/src/millrace/{module}/{thing}s.py"
+        path = f"{ROOT}/src/orders/{module}/{thing}s.py"
         exists = path in self._project.files
         content = self._project.write(path)
         self._spans.pop(path, None)
@@ -248,7 +248,7 @@ class Calls:
             tool="webfetch",
             input={"url": url, "format": "markdown"},
             title=f"{url} (text/html)",
-            output="# The mill's handbook\n\n" + "\n\n".join(paragraphs),
+            output="# The shop's handbook\n\n" + "\n\n".join(paragraphs),
             took=(200, 4_000),
         )
 

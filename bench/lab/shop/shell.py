@@ -13,7 +13,7 @@ _LOOKS = {
     "git status --short": "status",
     "git log --oneline": "commits",
     "git diff": "diff",
-    "ls -la src/millrace/{module}": "listing",
+    "ls -la src/orders/{module}": "listing",
     "tail -n 200 var/{module}.log": "log",
     "curl -s localhost:8040/{thing}s?of={module}": "records",
 }
@@ -47,7 +47,7 @@ class Shell:
     def look(self) -> Command:
         """A command that shows something, or in one case of ten is not there."""
         if self._rng.random() < 0.1:
-            tool = f"mill-{self._rng.choice(VERBS)}"
+            tool = f"shop-{self._rng.choice(VERBS)}"
             output = f"bash: line 1: {tool}: command not found"
             return self._ran(f"{tool} --check", "Check the books", output, 127)
         card = self._looks.draw()
@@ -107,10 +107,10 @@ class Shell:
             f"{' FAILURES ':=^80}",
             f"{f' {name} ':_^80}",
             "",
-            "mill = <Mill of three wheels>",
+            "shop = <Shop with three orders>",
             "",
-            f"    def {name}(mill: Mill) -> None:",
-            f"        {thing} = mill.{thing}(amount={wanted})",
+            f"    def {name}(shop: Shop) -> None:",
+            f"        {thing} = shop.{thing}(amount={wanted})",
             f">       assert service.{verb}_{thing}({thing}).amount == {wanted}",
             f"E       {problem}",
             f"E        +  where {wanted - 1} = <{thing.title()} {wanted}>.amount",

@@ -1,6 +1,6 @@
 """A made-up software project: its files, which can be edited, and what its programs print.
 
-All of it is about a service that keeps the books of watermills. Knows nothing of agents, tools,
+All of it is about a service that keeps the books of shops. Knows nothing of agents, tools,
 messages or times; texts are cut from blocks that are made once, so that megabytes cost little.
 """
 
@@ -13,13 +13,28 @@ from typing import NamedTuple
 
 from .chance import Roll
 
-ROOT = "/srv/millrace"
-# fmt: off - one word a line would take a page
-MODULES = ("sluice", "gauge", "ledger", "weir", "flume", "penstock", "grist", "hopper", "quern")
+ROOT = "/srv/orders"
+MODULES = tuple(
+    ["cart", "stock", "ledger", "billing", "pricing", "shipping", "search", "account", "invoice"]
+)
 PLACES = ("model", "service", "store", "routes", "reports")
-VERBS = ("settle", "drain", "weigh", "divert", "close", "measure", "book", "release", "refill")
-THINGS = ("cargo", "reading", "lot", "basin", "shift", "receipt", "barge", "gate", "level", "sack")
-# fmt: on
+VERBS = tuple(
+    ["settle", "cancel", "price", "refund", "close", "validate", "book", "release", "refill"]
+)
+THINGS = tuple(
+    [
+        "order",
+        "payment",
+        "item",
+        "customer",
+        "refund",
+        "receipt",
+        "parcel",
+        "coupon",
+        "price",
+        "carrier",
+    ]
+)
 
 _BETWEEN = "\n\n\n"  # blocks
 _SHORT = 1_500  # characters
@@ -63,7 +78,7 @@ async def ${verb}(${thing}_id: int, body: $Other) -> Answer:
         raise Refused(f"{body.amount} is more than a $thing can take")
     await service.${verb}_$thing(found, body)
     return Answer(id=found.id, state=found.state)""",
-    '''class $Thing${Other}Error(MillError):
+    '''class $Thing${Other}Error(ShopError):
     """A $thing and its $other do not agree."""
 
     def __init__(self, ${thing}_id: int, expected: Decimal, found: Decimal) -> None:
@@ -73,9 +88,9 @@ async def ${verb}(${thing}_id: int, body: $Other) -> Answer:
         self.again_in = $n  # seconds''',
 )
 _TESTS = (
-    """def test_${verb}_${thing}_keeps_the_$other(mill: Mill) -> None:
-    $thing = mill.${thing}(amount=$n)
-    $other = mill.$other($thing)
+    """def test_${verb}_${thing}_keeps_the_$other(shop: Shop) -> None:
+    $thing = shop.${thing}(amount=$n)
+    $other = shop.$other($thing)
     kept = service.${verb}_$thing($thing, most=$n)
     assert kept == [$other]
     assert $thing.amount == $n""",
@@ -136,7 +151,7 @@ class File:
         *_, folder, name = path.removesuffix(".py").split("/")
         self.path = path
         self._blocks = blocks
-        self._head = f'"""The {name} of {folder}."""\n\nfrom millrace import log'
+        self._head = f'"""The {name} of {folder}."""\n\nfrom orders import log'
         self._texts: list[str] = []  # of the blocks, once they were asked for
         self._text = ""
         self._lines: list[str] = []
@@ -178,7 +193,7 @@ class Project:
         self._rng = rng
         self.focus = rng.choice(MODULES)  # what the work is about
         self.sources = [
-            *(f"{ROOT}/src/millrace/{module}/{place}.py" for module in MODULES for place in PLACES),
+            *(f"{ROOT}/src/orders/{module}/{place}.py" for module in MODULES for place in PLACES),
             *(f"{ROOT}/tests/test_{module}.py" for module in MODULES),
         ]
         migrations = [f"{ROOT}/migrations/{n:04}_{thing}.py" for n, thing in enumerate(THINGS, 1)]
@@ -255,10 +270,10 @@ class Project:
 
 
 _LINES = {
-    "log": "2026-01-02 {clock},{m:03} INFO  millrace.{module} {verb} {thing} {n}{m}: {m} ms",
-    "status": " M src/millrace/{module}/{thing}s_{verb}.py",
+    "log": "2026-01-02 {clock},{m:03} INFO  orders.{module} {verb} {thing} {n}{m}: {m} ms",
+    "status": " M src/orders/{module}/{thing}s_{verb}.py",
     "commits": "{m:03x}{n:02x}f{m:03} {verb} the {thing} before its {other} is closed (#{m})",
-    "listing": "-rw-r--r-- 1 mill mill {m:>6} Jan {n:>2} 09:{n:02} {module}_{thing}_{verb}.py",
+    "listing": "-rw-r--r-- 1 shop shop {m:>6} Jan {n:>2} 09:{n:02} {module}_{thing}_{verb}.py",
     "tests": "test_{verb}_{thing}_{n}_keeps_the_{other} PASSED",
     "records": '  {{"id": {n}{m}, "{thing}": "{module}-{m}", "amount": "{m}.00", "open": true}}',
     "prose": (
