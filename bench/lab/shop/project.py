@@ -14,27 +14,10 @@ from typing import NamedTuple
 from .chance import Roll
 
 ROOT = "/srv/orders"
-MODULES = tuple(
-    ["cart", "stock", "ledger", "billing", "pricing", "shipping", "search", "account", "invoice"]
-)
+MODULES = ("cart", "stock", "ledger", "billing", "pricing", "shipping", "account", "invoice")
 PLACES = ("model", "service", "store", "routes", "reports")
-VERBS = tuple(
-    ["settle", "cancel", "price", "refund", "close", "validate", "book", "release", "refill"]
-)
-THINGS = tuple(
-    [
-        "order",
-        "payment",
-        "item",
-        "customer",
-        "refund",
-        "receipt",
-        "parcel",
-        "coupon",
-        "price",
-        "carrier",
-    ]
-)
+VERBS = ("settle", "cancel", "price", "refund", "close", "validate", "book", "release", "refill")
+THINGS = ("order", "payment", "item", "customer", "refund", "receipt", "parcel", "coupon", "price")
 
 _BETWEEN = "\n\n\n"  # blocks
 _SHORT = 1_500  # characters
