@@ -154,7 +154,7 @@ def searches(characters: int) -> Log:
 
 
 def test_the_middle_of_old_outputs_is_not_read() -> None:
-    log = searches(3_000_000)
+    log = searches(1_600_000)
     near, far = log.entries[len(log) - 2], log.entries[2]
     text = digest(log, range(len(log)), 400_000)
     assert f"part_{near.index}/user_ha.py" in text
