@@ -1,8 +1,8 @@
 """How the steps of the recorded sample are written: some words, and a call."""
 
-from foldmark.testing import Bit, call
+from foldmark.testing import ReplyPart, call
 
-Step = tuple[Bit, ...]
+Step = tuple[ReplyPart, ...]
 TEST = "python3 -m unittest discover"
 VERBOSE = f"{TEST} -v"
 CONSTRAINT = "do not change the public JSON field names"

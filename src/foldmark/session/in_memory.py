@@ -76,7 +76,7 @@ def fit_view(
             log.mark(pruned, at=1)
         else:
             summary = drive(summarize(prepare(step), limits), summarizer, on_text=delta)
-            tail, budget = summary.fold.tail_start, summary.words
+            tail, budget = summary.fold.tail_start, summary.user_text
             append_pivot(log, summary.text, tail_start=tail, user_text=budget)
             summaries.append(summary)
     if is_full(*look()):

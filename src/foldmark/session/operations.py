@@ -217,7 +217,7 @@ def _write_summary(
     tail_id = summary.fold.tail_start
     tail = None if tail_id is None else state.log.index_of(tail_id, below=marker)
     tail_id = None if tail is None else tail_id
-    _update_marker(state, change, marker, tail_id, summary.words)
+    _update_marker(state, change, marker, tail_id, summary.user_text)
     memory = state.log.requests.memory(marker if tail is None else tail)
     message = summary_message(
         state.builder.new_stamp(),
