@@ -24,8 +24,9 @@ RULES = CompactRules(futile=0.1)
 
 def pivot(number: int, before: int | None, after: int | None, **more: Any) -> Operation:
     index = number * 10
-    fields = {"place": index, "marker": index, "summary": index + 1, **more}
-    return Operation(number=number, kind="pivot", at=1, before=before, after=after, **fields)
+    fields: dict[str, Any] = {"marker": index, "summary": index + 1, **more}
+    fields |= {"before": before, "after": after}
+    return Operation(number=number, kind="pivot", at=1, place=index, **fields)
 
 
 def replies(count: int) -> Log:

@@ -230,7 +230,7 @@ def test_every_output_gets_a_decision_with_a_reason() -> None:
 
 @pytest.mark.parametrize("state", ["failed", "undone"])
 def test_a_summary_that_is_not_in_force_does_not_stop_the_scan(state: str) -> None:
-    error = {"error": {"name": "APIError"}} if state == "failed" else {}
+    error: dict[str, Any] = {"error": {"name": "APIError"}} if state == "failed" else {}
     turns = [reply(bash(90_000, "old")), marker(), summary(**error), user(), said(), user()]
     log = Log(round4, [user(), *turns, reply(bash(1, "ls"))])
     log = without_pivots(log) if state == "undone" else log

@@ -63,7 +63,7 @@ def test_a_bare_name_has_the_limits_of_its_maker_if_resellers_disagree():
 
 
 def test_a_bare_name_without_a_maker_is_known_only_if_all_its_resellers_agree():
-    agreements = set()
+    agreements: set[bool] = set()
     for bare, names in resold().items():
         agreements.add(agree := len({model_limits(name) for name in names}) == 1)
         if agree:
