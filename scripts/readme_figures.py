@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "bench" / "RESULTS.md"
 START, END = "<!-- figures: scripts/readme_figures.py -->\n", "<!-- end of figures -->"
-PEERS = "Against what others do in the same place"
-VIEWS = "What a view still has of what is needed"
+PEERS = "Compared with other tools"
+VIEWS = "What a view still contains of what is needed later"
 
 
 def table(results: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
