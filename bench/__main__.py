@@ -32,8 +32,8 @@ TABLES: dict[str, Table] = {
         "A step of the agent, without model and tools",
         (f"One run of {loop.STEPS:,} steps with a window of {loop.WINDOW:,} tokens; each step has "
         f"one call with an output of 290 tokens. CPU of {loop.NEAR} steps from the 10th on, and of "
-        "the last: the median, and the mean, which includes prunes and compactions. Git processes are "
-        "listed separately. Goal: flat, and under 5 ms."),
+        "the last: the median, and the mean, which includes prunes and compactions. Git processes "
+        "are listed separately. Goal: flat, and under 5 ms."),
         ("", "median, 10th", "median, 5,000th", "mean, 10th", "mean, 5,000th", "5,000th ÷ 10th",
          "git, 10th", "git, 5,000th", "prunes and compactions"),
         loop.steps,
