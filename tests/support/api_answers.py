@@ -1,4 +1,4 @@
-"""Answers of a scripted model on the four wires: whole, and as the events of a stream."""
+"""Replies of a scripted model in the four API formats: complete, and as events of a stream."""
 
 import json
 from base64 import b64encode
@@ -9,27 +9,27 @@ Json = dict[str, Any]
 
 
 class Call(NamedTuple):
-    """A call of a tool; without a name one that is declared, without arguments such as it takes."""
+    """A tool call; the server fills in a declared tool and arguments if they are missing."""
 
     tool: str = ""
-    given: Json | None = None
+    arguments: Json | None = None
 
 
 class Thought(NamedTuple):
-    """Some thinking, signed."""
+    """Signed reasoning."""
 
     text: str
 
 
 class Cut(NamedTuple):
-    """A stream breaks here, in the middle of what is said last before it."""
+    """The stream breaks off here, in the middle of the last piece before it."""
 
 
 Bit = str | Call | Thought | Cut
 
 
-class Said(NamedTuple):
-    """What is said in one answer."""
+class Reply(NamedTuple):
+    """The content of one reply."""
 
     number: int
     bits: tuple[Bit, ...]
@@ -37,45 +37,46 @@ class Said(NamedTuple):
     body: Json
 
     @property
-    def spoken(self) -> list[tuple[int, str | Call | Thought]]:
-        """What is said, numbered."""
+    def pieces(self) -> list[tuple[int, str | Call | Thought]]:
+        """The pieces of the reply, numbered."""
         return list(enumerate(bit for bit in self.bits if not isinstance(bit, Cut)))
 
     @property
     def calls(self) -> bool:
-        """Whether anything is called."""
+        """Whether any tool is called."""
         return any(isinstance(bit, Call) for bit in self.bits)
 
     @property
-    def made(self) -> int:
-        """The tokens of the answer."""
-        return 1 + sum(len(_text(bit)) for _, bit in self.spoken) // 4
+    def output_tokens(self) -> int:
+        """The tokens of the reply."""
+        return 1 + sum(len(_text(bit)) for _, bit in self.pieces) // 4
 
-    def id(self, place: int) -> str:
-        """The id of a call, or of an item."""
-        return f"{self.number}_{place}"
+    def id(self, index: int) -> str:
+        """The id of a call or an item."""
+        return f"{self.number}_{index}"
 
 
 class Answer(NamedTuple):
-    """The whole response, and the same as events, named where the wire names them."""
+    """The complete response, and its events, with names if the API names them."""
 
     whole: Json
     streamed: list[Json]
-    named: bool = False
+    has_names: bool = False
     end: str = ""
     is_cut: bool = False
 
     def events(self) -> list[str]:
-        """The pieces of a stream."""
+        """The server-sent events of a stream."""
         lines = [
-            (f"event: {event['type']}\n" if self.named else "") + f"data: {json.dumps(event)}\n\n"
+            (f"event: {event['type']}\n" if self.has_names else "")
+            + f"data: {json.dumps(event)}\n\n"
             for event in self.streamed
         ]
         return lines if self.is_cut else [*lines, self.end]
 
 
 def signature(text: str) -> str:
-    """How a provider signs what its model thought."""
+    """The provider's signature of a thought."""
     return b64encode(f"signed {len(text)} {text[:8]}".encode()).decode()
 
 
@@ -88,57 +89,56 @@ def _halves(text: str) -> tuple[str, str]:
     return text[:middle], text[middle:]
 
 
-def _cut(said: Said, events: list[tuple[int, Json]]) -> tuple[list[Json], bool]:
-    """Events by the number of the bit that they tell, until the middle of what is said last."""
-    if not any(isinstance(bit, Cut) for bit in said.bits):
+def _cut(reply: Reply, events: list[tuple[int, Json]]) -> tuple[list[Json], bool]:
+    """The events up to a cut: those of the last piece only in part."""
+    if not any(isinstance(bit, Cut) for bit in reply.bits):
         return [event for _, event in events], False
-    last = len(said.spoken) - 1
-    kept = [event for number, event in events if number < last]
+    last = len(reply.pieces) - 1
+    before = [event for number, event in events if number < last]
     within = [event for number, event in events if number == last]
-    return kept + within[: (len(within) + 1) // 2], True
+    return before + within[: (len(within) + 1) // 2], True
 
 
 # --- openai chat -----------------------------------------------------------------------------
 
 
-def _chat(said: Said) -> Answer:
-    head: Json = {"id": f"chatcmpl-{said.number}", "created": 1, "model": said.body["model"]}
+def _chat(reply: Reply) -> Answer:
+    head: Json = {"id": f"chatcmpl-{reply.number}", "created": 1, "model": reply.body["model"]}
     message: Json = {"role": "assistant", "content": None, "refusal": None}
     deltas: list[tuple[int, Json]] = [(-1, {"role": "assistant", "content": None})]
     calls: list[Json] = []
-    for place, bit in said.spoken:
+    for index, bit in reply.pieces:
         name = "reasoning_content" if isinstance(bit, Thought) else "content"
         if isinstance(bit, Call):
-            call = {"id": f"call_{said.id(place)}", "type": "function"}
-            function = {"name": bit.tool, "arguments": json.dumps(bit.given)}
-            index, (first, rest) = {"index": len(calls)}, _halves(function["arguments"])
-            begun: Json = {**index, **call, "function": {**function, "arguments": ""}}
-            deltas.append((place, {"tool_calls": [begun]}))
-            for half in (first, rest):
-                more = {**index, "function": {"arguments": half}}
-                deltas += [(place, {"tool_calls": [more]})]
+            call = {"id": f"call_{reply.id(index)}", "type": "function"}
+            function = {"name": bit.tool, "arguments": json.dumps(bit.arguments)}
+            at = {"index": len(calls)}
+            start: Json = {**at, **call, "function": {**function, "arguments": ""}}
+            deltas.append((index, {"tool_calls": [start]}))
+            halves = [{"arguments": half} for half in _halves(function["arguments"])]
+            deltas += [(index, {"tool_calls": [{**at, "function": half}]}) for half in halves]
             calls.append({**call, "function": function})
         else:
             text = bit.text if isinstance(bit, Thought) else bit
             message[name] = (message.get(name) or "") + text
-            deltas += [(place, {name: half}) for half in _halves(text)]
+            deltas += [(index, {name: half}) for half in _halves(text)]
     if calls:
         message["tool_calls"] = calls
     finish = "tool_calls" if calls else "stop"
     usage = {
-        "prompt_tokens": said.tokens,
-        "completion_tokens": said.made,
-        "total_tokens": said.tokens + said.made,
+        "prompt_tokens": reply.tokens,
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": reply.tokens + reply.output_tokens,
     }
     choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
     whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-    events = [(place, _chunk(head, delta, None)) for place, delta in deltas]
-    events.append((len(said.bits), _chunk(head, {}, finish)))
-    asked: Json = said.body.get("stream_options") or {}
-    if asked.get("include_usage"):
+    events = [(index, _chunk(head, delta, None)) for index, delta in deltas]
+    events.append((len(reply.bits), _chunk(head, {}, finish)))
+    options: Json = reply.body.get("stream_options") or {}
+    if options.get("include_usage"):
         last: Json = {**head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
-        events.append((len(said.bits), last))
-    streamed, is_cut = _cut(said, events)
+        events.append((len(reply.bits), last))
+    streamed, is_cut = _cut(reply, events)
     return Answer(whole, streamed, end="data: [DONE]\n\n", is_cut=is_cut)
 
 
@@ -150,56 +150,56 @@ def _chunk(head: Json, delta: Json, finish: str | None) -> Json:
 # --- openai responses ------------------------------------------------------------------------
 
 
-def _responses(said: Said) -> Answer:
+def _responses(reply: Reply) -> Answer:
     head: Json = {
-        "id": f"resp_{said.number}",
+        "id": f"resp_{reply.number}",
         "object": "response",
         "created_at": 1,
-        "model": said.body["model"],
+        "model": reply.body["model"],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
-        "tools": said.body.get("tools") or [],
+        "tools": reply.body.get("tools") or [],
         "error": None,
         "incomplete_details": None,
     }
-    items = [_item(said, place, bit) for place, bit in said.spoken]
+    items = [_item(reply, index, bit) for index, bit in reply.pieces]
     usage = {
-        "input_tokens": said.tokens,
+        "input_tokens": reply.tokens,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": said.made,
+        "output_tokens": reply.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": said.tokens + said.made,
+        "total_tokens": reply.tokens + reply.output_tokens,
     }
     whole = {**head, "status": "completed", "output": items, "usage": usage}
-    begun: Json = {**head, "status": "in_progress", "output": [], "usage": None}
-    events: list[tuple[int, Json]] = [(-1, {"type": "response.created", "response": begun})]
-    for place, item in enumerate(items):
-        events += [(place, event) for event in _item_events(place, item)]
-    events.append((len(said.bits), {"type": "response.completed", "response": whole}))
-    streamed, is_cut = _cut(said, events)
+    start: Json = {**head, "status": "in_progress", "output": [], "usage": None}
+    events: list[tuple[int, Json]] = [(-1, {"type": "response.created", "response": start})]
+    for index, item in enumerate(items):
+        events += [(index, event) for event in _item_events(index, item)]
+    events.append((len(reply.bits), {"type": "response.completed", "response": whole}))
+    streamed, is_cut = _cut(reply, events)
     numbered = [{**event, "sequence_number": at} for at, event in enumerate(streamed)]
-    return Answer(whole, numbered, named=True, is_cut=is_cut)
+    return Answer(whole, numbered, has_names=True, is_cut=is_cut)
 
 
-def _item(said: Said, place: int, bit: str | Call | Thought) -> Json:
+def _item(reply: Reply, index: int, bit: str | Call | Thought) -> Json:
     if isinstance(bit, Thought):
         summary = [{"type": "summary_text", "text": bit.text}]
-        item: Json = {"type": "reasoning", "id": f"rs_{said.id(place)}", "summary": summary}
+        item: Json = {"type": "reasoning", "id": f"rs_{reply.id(index)}", "summary": summary}
         return {**item, "encrypted_content": signature(bit.text)}
-    done = {"status": "completed"}
+    status = {"status": "completed"}
     if isinstance(bit, Call):
-        named = {"id": f"fc_{said.id(place)}", "call_id": f"call_{said.id(place)}"}
-        given = json.dumps(bit.given)
-        return {"type": "function_call", **named, "name": bit.tool, "arguments": given, **done}
+        identity = {"id": f"fc_{reply.id(index)}", "call_id": f"call_{reply.id(index)}"}
+        call = {"type": "function_call", **identity, "name": bit.tool}
+        return {**call, "arguments": json.dumps(bit.arguments), **status}
     text: Json = {"type": "output_text", "text": bit, "annotations": []}
-    message: Json = {"type": "message", "id": f"msg_{said.id(place)}", "role": "assistant"}
-    return {**message, "content": [text], **done}
+    message: Json = {"type": "message", "id": f"msg_{reply.id(index)}", "role": "assistant"}
+    return {**message, "content": [text], **status}
 
 
-def _item_events(place: int, item: Json) -> Iterator[Json]:
-    at: Json = {"output_index": place, "item_id": item["id"]}
-    begun: Json = {**item, **_EMPTY[item["type"]]}
-    yield {"type": "response.output_item.added", "output_index": place, "item": begun}
+def _item_events(index: int, item: Json) -> Iterator[Json]:
+    at: Json = {"output_index": index, "item_id": item["id"]}
+    start: Json = {**item, **_EMPTY[item["type"]]}
+    yield {"type": "response.output_item.added", "output_index": index, "item": start}
     match item["type"]:
         case "message":
             at |= {"content_index": 0}
@@ -217,43 +217,43 @@ def _item_events(place: int, item: Json) -> Iterator[Json]:
             kind, text = "response.function_call_arguments.delta", item["arguments"]
     for half in _halves(text):
         yield {"type": kind, **at, "delta": half}
-    yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
 # --- anthropic -------------------------------------------------------------------------------
 
 
-def _anthropic(said: Said) -> Answer:
-    blocks = [_block(said, place, bit) for place, bit in said.spoken]
+def _anthropic(reply: Reply) -> Answer:
+    blocks = [_block(reply, index, bit) for index, bit in reply.pieces]
     usage = {
-        "input_tokens": said.tokens,
+        "input_tokens": reply.tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
-        "output_tokens": said.made,
+        "output_tokens": reply.output_tokens,
     }
-    head: Json = {"id": f"msg_{said.number}", "type": "message", "role": "assistant"}
-    head["model"] = said.body["model"]
-    ending: Json = {"stop_reason": "tool_use" if said.calls else "end_turn", "stop_sequence": None}
+    head: Json = {"id": f"msg_{reply.number}", "type": "message", "role": "assistant"}
+    head["model"] = reply.body["model"]
+    ending: Json = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
     whole = {**head, "content": blocks, **ending, "usage": usage}
     first: Json = {**head, "content": [], "stop_reason": None, "stop_sequence": None}
     first["usage"] = {**usage, "output_tokens": 1}
     events: list[tuple[int, Json]] = [(-1, {"type": "message_start", "message": first})]
     events.append((-1, {"type": "ping"}))
-    for place, block in enumerate(blocks):
-        events += [(place, {**event, "index": place}) for event in _block_events(block)]
+    for index, block in enumerate(blocks):
+        events += [(index, {**event, "index": index}) for event in _block_events(block)]
     last = {"type": "message_delta", "delta": ending, "usage": usage}
-    events += [(len(said.bits), last), (len(said.bits), {"type": "message_stop"})]
-    streamed, is_cut = _cut(said, events)
-    return Answer(whole, streamed, named=True, is_cut=is_cut)
+    events += [(len(reply.bits), last), (len(reply.bits), {"type": "message_stop"})]
+    streamed, is_cut = _cut(reply, events)
+    return Answer(whole, streamed, has_names=True, is_cut=is_cut)
 
 
-def _block(said: Said, place: int, bit: str | Call | Thought) -> Json:
+def _block(reply: Reply, index: int, bit: str | Call | Thought) -> Json:
     match bit:
         case Thought():
             return {"type": "thinking", "thinking": bit.text, "signature": signature(bit.text)}
         case Call():
-            call_id = f"toolu_{said.id(place)}"
-            return {"type": "tool_use", "id": call_id, "name": bit.tool, "input": bit.given}
+            call_id = f"toolu_{reply.id(index)}"
+            return {"type": "tool_use", "id": call_id, "name": bit.tool, "input": bit.arguments}
         case _:
             return {"type": "text", "text": bit}
 
@@ -288,22 +288,22 @@ def _block_events(block: Json) -> Iterator[Json]:
 # --- gemini ----------------------------------------------------------------------------------
 
 
-def _gemini(said: Said) -> Answer:
-    parts = [_part(said, place, bit) for place, bit in said.spoken]
+def _gemini(reply: Reply) -> Answer:
+    parts = [_part(reply, index, bit) for index, bit in reply.pieces]
     usage = {
-        "promptTokenCount": said.tokens,
-        "candidatesTokenCount": said.made,
-        "totalTokenCount": said.tokens + said.made,
+        "promptTokenCount": reply.tokens,
+        "candidatesTokenCount": reply.output_tokens,
+        "totalTokenCount": reply.tokens + reply.output_tokens,
     }
-    head: Json = {"modelVersion": "gemini-x", "responseId": f"r{said.number}"}
+    head: Json = {"modelVersion": "gemini-x", "responseId": f"r{reply.number}"}
     whole = _generated(head, parts, usage, {"finishReason": "STOP"})
     events: list[tuple[int, Json]] = []
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         halves = _halves(part["text"]) if "text" in part else ()
         pieces = [{**part, "text": half} for half in halves] or [part]
-        events += [(place, _generated(head, [piece], usage, {})) for piece in pieces]
+        events += [(index, _generated(head, [piece], usage, {})) for piece in pieces]
     last = _generated(head, [{"text": ""}], usage, {"finishReason": "STOP"})
-    streamed, is_cut = _cut(said, [*events, (len(said.bits), last)])
+    streamed, is_cut = _cut(reply, [*events, (len(reply.bits), last)])
     return Answer(whole, streamed, is_cut=is_cut)
 
 
@@ -312,19 +312,19 @@ def _generated(head: Json, parts: list[Json], usage: Json, more: Json) -> Json:
     return {**head, "candidates": [candidate], "usageMetadata": usage}
 
 
-def _part(said: Said, place: int, bit: str | Call | Thought) -> Json:
+def _part(reply: Reply, index: int, bit: str | Call | Thought) -> Json:
     if isinstance(bit, Thought):
         return {"text": bit.text, "thought": True}
     if not isinstance(bit, Call):
         return {"text": bit}
-    # Some models name their calls, and some do not.
-    named = {"id": f"fc{said.id(place)}"} if said.number % 2 else {}
-    part: Json = {"functionCall": {**named, "name": bit.tool, "args": bit.given}}
-    is_first = not any(isinstance(held, Call) for _, held in said.spoken[:place])
-    return {**part, "thoughtSignature": signature(said.id(place))} if is_first else part
+    # Some models give ids to their calls, and some do not.
+    identity = {"id": f"fc{reply.id(index)}"} if reply.number % 2 else {}
+    part: Json = {"functionCall": {**identity, "name": bit.tool, "args": bit.arguments}}
+    is_first = not any(isinstance(piece, Call) for _, piece in reply.pieces[:index])
+    return {**part, "thoughtSignature": signature(reply.id(index))} if is_first else part
 
 
-ANSWERS: dict[str, Callable[[Said], Answer]] = {
+ANSWERS: dict[str, Callable[[Reply], Answer]] = {
     "openai-chat": _chat,
     "openai-responses": _responses,
     "anthropic": _anthropic,

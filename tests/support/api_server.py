@@ -1,10 +1,10 @@
-"""A real HTTP server that speaks the four wires, streaming and not, and judges what it is asked.
+"""A real HTTP server for the four API formats, with and without streaming, that checks requests.
 
     with wire_server(window=6_000) as server:
         client = OpenAI(base_url=server.openai, api_key="none")
 
-It answers as it is scripted; a request that its provider would refuse it refuses in that
-provider's own words: calls without results, results without calls, more tokens than its window.
+It replies from a script. It refuses requests that the provider would refuse, with the provider's
+error message: calls without results, results without calls, more tokens than the window.
 """
 
 import json
@@ -15,18 +15,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.support.api_answers import ANSWERS, Answer, Bit, Call, Cut, Json, Said, Thought
-from tests.support.provider_rules import declared, flaw, prompt_tokens, refusal, too_long
+from tests.support.api_answers import ANSWERS, Answer, Bit, Call, Cut, Json, Reply, Thought
+from tests.support.provider_rules import flaw, prompt_tokens, refusal, too_long, tool_schemas
 
 __all__ = ["Call", "Cut", "Request", "Thought", "WireServer", "wire_server", "working"]
 
 Step = Sequence[Bit]
-# What the k-th answer says, counted from 1; of a list, the last step is given again and again.
+# The content of the k-th reply, counted from 1; the last step of a list is repeated.
 Script = Callable[[int], Step] | Sequence[Step]
 
 
 class Request(NamedTuple):
-    """What the server was asked, and how it took that."""
+    """A request, and how the server judged it."""
 
     wire: str
     path: str
@@ -34,18 +34,18 @@ class Request(NamedTuple):
     stream: bool
     tokens: int
     status: int
-    flaw: str = ""  # why it was refused; empty where it was not
-    overflow: bool = False  # whether for its length
+    flaw: str = ""  # why it was refused, if it was
+    overflow: bool = False  # whether it was too long
 
     @property
     def messages(self) -> list[Json]:
-        """The messages that were sent."""
+        """The messages of the request."""
         names = {"gemini": "contents", "openai-responses": "input"}
         return self.body[names.get(self.wire, "messages")]
 
 
 def working(steps: int = 5) -> Callable[[int], Step]:
-    """A script: so many answers that call one to three tools each, then one in words; and again."""
+    """A script of so many replies with one to three tool calls and one with text, repeated."""
 
     def script(number: int) -> Step:
         if number % (steps + 1) == 0:
@@ -57,10 +57,10 @@ def working(steps: int = 5) -> Callable[[int], Step]:
 
 
 class WireServer:
-    """The server: where it is, what it was asked, and how often it has answered."""
+    """The server, with its URL, its requests and the number of its replies."""
 
     def __init__(self, window: int, script: Script) -> None:
-        self.window = window  # in tokens, may be changed at any time; 0 for no end
+        self.window = window  # in tokens, may be changed at any time; 0 for no limit
         self.script = script
         self.requests: list[Request] = []
         self.answers = 0
@@ -69,12 +69,12 @@ class WireServer:
 
     @property
     def openai(self) -> str:
-        """The base address for OpenAI's client."""
+        """The base URL for OpenAI's client."""
         return f"{self.url}/v1"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which the official clients come here."""
+        """Environment variables that point the official clients to this server."""
         return {
             "OPENAI_BASE_URL": self.openai,
             "ANTHROPIC_BASE_URL": self.url,
@@ -86,16 +86,16 @@ class WireServer:
 
     @property
     def flaws(self) -> list[str]:
-        """Why requests were refused."""
+        """The reasons for refused requests."""
         return [request.flaw for request in self.requests if request.flaw]
 
     @property
     def overflows(self) -> int:
-        """How many requests were refused for their length."""
+        """The number of requests that were too long."""
         return sum(request.overflow for request in self.requests)
 
     def answer(self, wire: str, path: str, body: Json) -> tuple[int, Answer | Json]:
-        """The status, and the answer or the error."""
+        """The status, and the reply or the error."""
         stream = is_streamed(path, body)
         with self._lock:
             tokens, wrong = prompt_tokens(body), flaw(wire, body)
@@ -108,16 +108,16 @@ class WireServer:
             if wrong:
                 return status, refusal(wire, wrong, overflow=overflow)
             self.answers += 1
-            said = Said(self.answers, tuple(self._step(wire, body)), tokens, body)
-            return status, ANSWERS[wire](said)
+            reply = Reply(self.answers, tuple(self._step(wire, body)), tokens, body)
+            return status, ANSWERS[wire](reply)
 
     def _step(self, wire: str, body: Json) -> Step:
         if callable(self.script):
             step = self.script(self.answers)
         else:
             step = self.script[min(self.answers, len(self.script)) - 1]
-        tools = declared(wire, body)
-        if not tools:  # nothing can be called
+        tools = tool_schemas(wire, body)
+        if not tools:
             return [bit for bit in step if not isinstance(bit, Call)] or ["Nothing can be called."]
         return [_filled(bit, tools, self.answers) if isinstance(bit, Call) else bit for bit in step]
 
@@ -125,18 +125,18 @@ class WireServer:
 def _filled(call: Call, tools: dict[str, Json], number: int) -> Call:
     """A call of a tool that was declared, with arguments that it takes."""
     name = call.tool or list(tools)[number % len(tools)]
-    if call.given is not None:
-        return Call(name, call.given)
+    if call.arguments is not None:
+        return Call(name, call.arguments)
     kinds: dict[str, Any] = {"integer": number, "number": number, "boolean": True, "array": []}
-    given = {
+    arguments = {
         field: kinds.get(str(schema.get("type")).lower(), f"item {number}")
         for field, schema in tools.get(name, {}).get("properties", {}).items()
     }
-    return Call(name, given)
+    return Call(name, arguments)
 
 
 def wire_of(path: str) -> str | None:
-    """The wire that is spoken at a path."""
+    """The API format of a path."""
     place = urlsplit(path).path
     if place.endswith("/chat/completions"):
         return "openai-chat"
@@ -148,22 +148,22 @@ def wire_of(path: str) -> str | None:
 
 
 def is_streamed(path: str, body: Json) -> bool:
-    """Whether events are asked for."""
+    """Whether the request asks for a stream."""
     return bool(body.get("stream")) or ":stream" in path
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open, as providers keep them
     disable_nagle_algorithm = True
-    held: WireServer
+    owner: WireServer
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         wire = wire_of(self.path)
         if wire is None:
-            self._send(404, [json.dumps({"error": {"message": "there is nothing here"}})])
+            self._send(404, [json.dumps({"error": {"message": "no such endpoint"}})])
             return
-        status, answer = self.held.answer(wire, self.path, body)
+        status, answer = self.owner.answer(wire, self.path, body)
         if isinstance(answer, dict):
             self._send(status, [json.dumps(answer)])
         elif is_streamed(self.path, body):
@@ -177,14 +177,14 @@ class _Handler(BaseHTTPRequestHandler):
         data = [piece.encode() for piece in pieces]
         self.send_response(status)
         self.send_header("content-type", kind)
-        # What is cut ends before what it promised.
+        # A cut reply ends before its promised length.
         self.send_header("content-length", str(sum(map(len, data)) + 1_000 * cut))
         self.end_headers()
         try:
             for piece in data:
                 self.wfile.write(piece)
         except OSError:
-            pass  # who asked has gone
+            pass  # the client has disconnected
         self.close_connection = cut
 
     def log_message(self, format: str, *args: object) -> None:
@@ -193,15 +193,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def wire_server(*, window: int = 0, script: Script | None = None) -> Generator[WireServer]:
-    """A server with a window of so many tokens, none for no end, and a script."""
-    held = WireServer(window, working() if script is None else script)
-    handler = type("Handler", (_Handler,), {"held": held})
+    """A server with a window in tokens, 0 for no limit, and a script."""
+    owner = WireServer(window, working() if script is None else script)
+    handler = type("Handler", (_Handler,), {"owner": owner})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        held.url = f"http://127.0.0.1:{server.server_address[1]}"
+        owner.url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
-            yield held
+            yield owner
         finally:
             server.shutdown()
             thread.join()

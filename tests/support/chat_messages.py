@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
 
 from foldmark.model.messages import Cache, Tokens
-from tests.support.api_lists import FormatCases, Json
+from tests.support.api_lists import FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
 WAV = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
@@ -271,13 +271,7 @@ def odd_messages(draw: st.DrawFn) -> Json:
             return draw(plain_messages())
 
 
-wild: st.SearchStrategy[Any] = st.recursive(
-    leaves | st.sampled_from(TAGS),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
+wild = any_json(NAMES, TAGS)
 
 
 @st.composite

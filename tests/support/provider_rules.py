@@ -1,7 +1,7 @@
-"""What the providers refuse, and how they say it: rules of pairs and roles, and of the window.
+"""Which requests the providers refuse, and with which message: rules for pairs, roles and length.
 
-These are the rules of the APIs themselves, for messages in any form that they take; what a request
-of Foldmark's own must be beyond that is told in `taken`.
+These are the rules of the APIs for messages in any accepted form; `provider_types` has the stricter
+rules for requests that Foldmark writes.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import cast
 
 from tests.support.api_answers import Json, signature
 
-CHARS = 4  # to a token, as this server counts
+CHARS = 4  # characters per token
 
 
 def prompt_tokens(body: Json) -> int:
-    """The tokens of a request, all that a model reads counted."""
+    """The tokens of a request, including the system prompt and the tools."""
     names = (
         "messages",
         "input",
@@ -25,30 +25,30 @@ def prompt_tokens(body: Json) -> int:
         "systemInstruction",
         "tools",
     )
-    held = [body[name] for name in names if name in body]
-    return len(json.dumps(held, ensure_ascii=False)) // CHARS
+    inputs = [body[name] for name in names if name in body]
+    return len(json.dumps(inputs, ensure_ascii=False)) // CHARS
 
 
-def declared(wire: str, body: Json) -> dict[str, Json]:
-    """The tools that a request declares, with the schemas of their input."""
-    found: dict[str, Json] = {}
+def tool_schemas(wire: str, body: Json) -> dict[str, Json]:
+    """The tools that a request declares, with their input schemas."""
+    schemas: dict[str, Json] = {}
     for tool in _listed(body, "tools"):
         match wire:
             case "openai-chat":
-                found[tool["function"]["name"]] = tool["function"].get("parameters") or {}
+                schemas[tool["function"]["name"]] = tool["function"].get("parameters") or {}
             case "openai-responses":
-                found[tool["name"]] = tool.get("parameters") or {}
+                schemas[tool["name"]] = tool.get("parameters") or {}
             case "anthropic":
-                found[tool["name"]] = tool.get("input_schema") or {}
+                schemas[tool["name"]] = tool.get("input_schema") or {}
             case _:
                 for one in _listed(tool, "functionDeclarations"):
-                    given = one.get("parameters") or one.get("parametersJsonSchema")
-                    found[one["name"]] = given or {}
-    return found
+                    schema = one.get("parameters") or one.get("parametersJsonSchema")
+                    schemas[one["name"]] = schema or {}
+    return schemas
 
 
 def too_long(wire: str, used: int, limit: int) -> str:
-    """How a provider says that a request is too long."""
+    """The provider's message for a request that is too long."""
     return {
         "openai-chat": f"This model's maximum context length is {limit} tokens. However, your "
         f"messages resulted in {used} tokens. Please reduce the length of the messages.",
@@ -61,7 +61,7 @@ def too_long(wire: str, used: int, limit: int) -> str:
 
 
 def refusal(wire: str, message: str, *, overflow: bool = False) -> Json:
-    """The body of a provider's answer to a bad request."""
+    """The body of a provider's response to a bad request."""
     if wire == "anthropic":
         error: Json = {"type": "invalid_request_error", "message": message}
         return {"type": "error", "error": error, "request_id": "req_1"}
@@ -73,15 +73,15 @@ def refusal(wire: str, message: str, *, overflow: bool = False) -> Json:
 
 
 def flaw(wire: str, body: Json) -> str:
-    """What is wrong with a request; empty where its provider would take it."""
+    """What is wrong with a request; "" if its provider would accept it."""
     try:
         return next(_RULES[wire](body), "")
     except (KeyError, TypeError, AttributeError) as error:
         return f"malformed: {error!r}"
 
 
-def _listed(held: Json, name: str) -> list[Json]:
-    return cast("list[Json]", held.get(name) or [])
+def _listed(fields: Json, name: str) -> list[Json]:
+    return cast("list[Json]", fields.get(name) or [])
 
 
 # --- the rules -------------------------------------------------------------------------------
@@ -91,17 +91,17 @@ def _chat(body: Json) -> Iterator[str]:
     waiting: list[str] = []
     if not body["messages"]:
         yield "messages must not be empty"
-    for place, message in enumerate(_listed(body, "messages")):
+    for index, message in enumerate(_listed(body, "messages")):
         if message["role"] == "tool":
             if message["tool_call_id"] not in waiting:
-                yield f"messages[{place}]: 'tool' must follow a message with its 'tool_calls'"
+                yield f"messages[{index}]: 'tool' must follow a message with its 'tool_calls'"
             waiting = [name for name in waiting if name != message["tool_call_id"]]
             continue
         if waiting:
             yield f"tool_call_ids did not have response messages: {', '.join(waiting)}"
         waiting = [call["id"] for call in _listed(message, "tool_calls")]
         for wrong in _chat_message(message):
-            yield f"messages[{place}]: {wrong}"
+            yield f"messages[{index}]: {wrong}"
     if waiting:
         yield f"tool_call_ids did not have response messages: {', '.join(waiting)}"
 
@@ -109,12 +109,12 @@ def _chat(body: Json) -> Iterator[str]:
 def _chat_message(message: Json) -> Iterator[str]:
     calls = _listed(message, "tool_calls")
     if message["role"] == "assistant" and not calls and not message.get("content"):
-        yield "an assistant message must say something"
+        yield "an assistant message must not be empty"
     if len({call["id"] for call in calls}) < len(calls):
         yield "an id is used twice"
     for call in calls:
         if call["type"] == "function" and not _is_object(call["function"]["arguments"]):
-            yield "arguments are no JSON object"
+            yield "arguments are not a JSON object"
 
 
 def _is_object(text: str) -> bool:
@@ -158,7 +158,7 @@ def _thoughts(items: list[Json]) -> Iterator[str]:
             continue
         if not _kind(after) or _kind(after).endswith("_call_output"):
             yield f"Item {item.get('id')} of type 'reasoning' lacks its following item."
-        text = "".join(held["text"] for held in _listed(item, "summary"))
+        text = "".join(block["text"] for block in _listed(item, "summary"))
         if item.get("encrypted_content") != signature(text):
             yield f"Item {item.get('id')}: the encrypted content could not be verified."
 
@@ -176,10 +176,10 @@ def _anthropic(body: Json) -> Iterator[str]:
         yield 'messages: first message must use the "user" role'
     if not isinstance(body.get("max_tokens"), int):
         yield "max_tokens: Field required"
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         blocks = _blocks(message)
         for wrong in (*_answers(blocks, waiting), *_words(blocks)):
-            yield f"messages.{place}: {wrong}"
+            yield f"messages.{index}: {wrong}"
         waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
         used += waiting
     if waiting:
@@ -218,10 +218,10 @@ def _gemini(body: Json) -> Iterator[str]:
     contents = _listed(body, "contents")
     if not contents:
         yield "contents is not specified"
-    for place, content in enumerate(contents):
+    for index, content in enumerate(contents):
         parts = _listed(content, "parts")
         if not parts:
-            yield f"contents[{place}].parts must not be empty."
+            yield f"contents[{index}].parts must not be empty."
         answers = [part["functionResponse"]["name"] for part in parts if "functionResponse" in part]
         if sorted(answers) != sorted(calls):
             yield (
@@ -230,24 +230,24 @@ def _gemini(body: Json) -> Iterator[str]:
             )
         called = [part for part in parts if "functionCall" in part]
         calls = [part["functionCall"]["name"] for part in called]
-        if called and (place == 0 or contents[place - 1].get("role") == "model"):
+        if called and (index == 0 or contents[index - 1].get("role") == "model"):
             yield "A function call turn must come after a user turn or a function response turn."
         if any(not part for part in parts):
-            yield f"contents[{place}].parts: required oneof field 'data' must be initialized"
+            yield f"contents[{index}].parts: required oneof field 'data' must be initialized"
     if calls:
         yield "the last function call turn has no function response turn"
     yield from _unsigned(body)
 
 
 def _unsigned(body: Json) -> Iterator[str]:
-    """In the turn that goes on, the first call of each answer must be signed."""
+    """In the current turn, the first call of each reply must be signed."""
     contents = _listed(body, "contents")
-    asked = [
-        place
-        for place, content in enumerate(contents)
+    user_turns = [
+        index
+        for index, content in enumerate(contents)
         if content.get("role") == "user" and any("text" in part for part in content["parts"])
     ]
-    for content in contents[asked[-1] if asked else 0 :]:
+    for content in contents[user_turns[-1] if user_turns else 0 :]:
         called = [part for part in content["parts"] if "functionCall" in part]
         if called and not called[0].get("thoughtSignature"):
             name = called[0]["functionCall"]["name"]

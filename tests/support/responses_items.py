@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openai.types.responses import Response
 
 from foldmark.model.messages import Cache, Tokens
-from tests.support.api_lists import FormatCases, Json
+from tests.support.api_lists import FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
 WIRE = "openai-responses"
@@ -219,18 +219,7 @@ odd_items = st.one_of(
 )
 _NAMES = ("type", "role", "content", "call_id", "name", "arguments", "output", "summary", "text")
 _TYPES = ("message", "reasoning", "function_call", "x_call", "user", "input_text", "input_image")
-wild: st.SearchStrategy[Any] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.floats(allow_nan=False)
-    | st.sampled_from(_TYPES)
-    | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(_NAMES) | st.text(max_size=2), inner, max_size=6)
-    ),
-    max_leaves=20,
-)
+wild = any_json(_NAMES, _TYPES)
 
 
 def response(*output: Json, **more: Any) -> Json:

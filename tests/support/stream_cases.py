@@ -1,4 +1,4 @@
-"""Streamed answers of the four API formats, with what they contain."""
+"""Streamed replies of the four API formats, with their content."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 
 from foldmark.model.messages import Message
 from foldmark.wire.formats import decode_reply
-from foldmark.wire.streams import Streamed
-from tests.support.api_answers import ANSWERS, Answer, Bit, Call, Json, Said, Thought
+from foldmark.wire.streams import StreamResult
+from tests.support.api_answers import ANSWERS, Answer, Bit, Call, Json, Reply, Thought
 
-THINKS = "The left stone is worn."
-WORDS = "I look at both stones — "
+THINKS = "The parser test fails."
+WORDS = "I look at both files — "
 CALLS = (Call("read", {"path": "left.py"}), Call("read", {"path": "right.py", "line": 7}))
 WHOLE = (Thought(THINKS), WORDS, *CALLS)
 SDK: dict[str, TypeAdapter[Any]] = {
@@ -24,7 +24,7 @@ SDK: dict[str, TypeAdapter[Any]] = {
     "anthropic": TypeAdapter(RawMessageStreamEvent),
     "gemini": TypeAdapter(types.GenerateContentResponse),
 }
-# As Anthropic, OpenAI, and servers that speak as OpenAI or Gemini do send them.
+# Errors as sent by Anthropic, OpenAI, Gemini and servers compatible with OpenAI.
 ERRORS: tuple[Json, ...] = (
     {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
     {"type": "error", "code": "server_error", "message": "Overloaded", "param": None},
@@ -34,12 +34,12 @@ ERRORS: tuple[Json, ...] = (
 
 
 def answer(wire: str, bits: Sequence[Bit] = WHOLE) -> Answer:
-    body = {"model": "mill-1", "stream_options": {"include_usage": True}}
-    return ANSWERS[wire](Said(1, tuple(bits), 100, body))
+    body = {"model": "model-1", "stream_options": {"include_usage": True}}
+    return ANSWERS[wire](Reply(1, tuple(bits), 100, body))
 
 
-def message(said: Streamed) -> Message:
-    return decode_reply(said.response, said.wire)
+def message(result: StreamResult) -> Message:
+    return decode_reply(result.response, result.wire)
 
 
 def gemini(*parts: Json, **more: Any) -> Json:

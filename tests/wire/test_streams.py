@@ -116,7 +116,7 @@ def test_a_malformed_chunk_is_refused(wire: str, chunk: Json) -> None:
 @each_wire
 def test_a_stream_that_breaks_off_keeps_texts_and_complete_calls(wire: str) -> None:
     streamed, before, seen = answer(wire).streamed, "", set[int]()
-    inputs = [call.given for call in CALLS]
+    inputs = [call.arguments for call in CALLS]
     for length in range(1, len(streamed) + 1):
         result = put_together(streamed[:length])
         text = words(result)
