@@ -1,4 +1,4 @@
-"""Anthropic's messages: whatever is read is written back, and what a view shows is taken."""
+"""What only Anthropic's API has; the contract of all formats is tested in tests/contracts."""
 
 import json
 from collections.abc import Iterator
@@ -79,13 +79,13 @@ def test_messages_of_claude_code_are_encoded_unchanged_singly_and_as_a_list(corp
     for name, messages in transcripts(corpus):
         for message in messages:
             assert round_trip([message], WIRE) == 0
-        # It writes a response block by block, and a result beside each: that is no API's order.
+        # It writes a response block by block, each with its result: no API has that order.
         assert round_trip(messages, WIRE) <= len(messages) / 10, name
         assert_accepted(WIRE, request_for(messages, WIRE))
         assert request_for(messages, WIRE, "gemini")
 
 
-# --- what is read --------------------------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------
 
 
 def only_part(message: Json) -> Any:
@@ -260,7 +260,7 @@ def test_breakpoints_are_never_on_thinking_or_inside_a_result() -> None:
     sent = request_for(thought, WIRE)
     assert [marks(message) for message in sent] == [1, 0, 1]
     assert sent[1]["content"][0] == THOUGHT
-    # The list itself is as it was.
+    # The list itself is unchanged.
     assert marks(messages) == 3
 
 

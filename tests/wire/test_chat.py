@@ -1,4 +1,4 @@
-"""OpenAI's chat: whatever is read is written back, and what a view shows is taken."""
+"""What only OpenAI's chat has; the contract of all formats is tested in tests/contracts."""
 
 import json
 from pathlib import Path
@@ -35,11 +35,11 @@ from tests.support.session_strategies import PNG
 WIRE = "openai-chat"
 
 
-# --- what is read is written back -----------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------
 
 
 def test_messages_that_only_resemble_chat_are_refused(corpus: Path) -> None:
-    # Tau2 has calls without a function in them, and results without the id of their call.
+    # Tau2 has calls without a function and results without a call id.
     for path in (corpus / "tau2-bench").glob("*.json"):
         for run in json.loads(path.read_bytes())["simulations"]:
             if any(message.get("tool_calls") for message in run["messages"]):
@@ -47,7 +47,7 @@ def test_messages_that_only_resemble_chat_are_refused(corpus: Path) -> None:
                     decode(run["messages"], WIRE)
 
 
-# --- what a model is shown ------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------
 
 
 def test_a_request_omits_fields_that_servers_do_not_know() -> None:
@@ -203,7 +203,7 @@ def test_no_more_breakpoints_are_sent_than_allowed() -> None:
     assert json.dumps(request_for(messages, WIRE)).count("ephemeral") == 2
 
 
-# --- recognising and responses --------------------------------------------------------------
+# --- recognition ---------------------------------------------------------------------------
 
 
 FOREIGN: list[Json] = [

@@ -1,4 +1,4 @@
-"""What the codecs share: names that fit, outputs in pieces, and plain JSON of what is at hand."""
+"""What the codecs share: acceptable names, and plain JSON of SDK objects."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Gemini's contents: whatever is read is written back, and what a view shows is taken."""
+"""What only Gemini's API has; the contract of all formats is tested in tests/contracts."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_the_request_for_an_odd_list_is_accepted(contents: list[Json]) -> None:
     assert_accepted(WIRE, request_for([user(text()), *contents], WIRE))
 
 
-# --- what is read --------------------------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------
 
 
 def test_calls_without_ids_get_their_results_by_name_and_order() -> None:
@@ -209,7 +209,7 @@ def test_a_session_from_anthropic_is_accepted() -> None:
 
 # --- the SDK, and responses ----------------------------------------------------------------
 
-SIGNED = b"\xff\xfe\xfb"  # in base64, digits that differ
+SIGNED = b"\xff\xfe\xfb"  # its base64 differs between the alphabets
 LS = types.FunctionCall(name="ls", args={"a": 1})
 SDK_CONTENTS = [
     types.Content(

@@ -1,4 +1,4 @@
-"""Lists of any wire: what is odd is kept as it came, as long as it still is what was said."""
+"""Lists of any format: irregular stretches keep their original until a message changes."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -51,23 +51,23 @@ RESULTS = {wire: cases.result for wire, cases in CASES.items()}
 
 
 def late(wire: str, name: str = "a") -> list[Json]:
-    """A result that comes after other words: no API's order, and kept as it came."""
+    """A result after another message: no API has that order, so its original is kept."""
     return [CALLS[wire](name), USER[wire], RESULTS[wire](name)]
 
 
 def usual(wire: str, count: int) -> list[Json]:
-    """Turns as they should be."""
+    """Regular turns."""
     turns = [(USER[wire], CALLS[wire](f"u{n}"), RESULTS[wire](f"u{n}")) for n in range(count)]
     return [message for turn in turns for message in turn]
 
 
 def kept(messages: Sequence[Message], wire: str) -> list[tuple[int, int]]:
-    """The stretches that were kept: of how many messages, ours and as given."""
+    """The sizes of stretches with their original, in our messages and in received ones."""
     notes = [subobject(message.info.wire, codec_named(wire).key) for message in messages]
     return [(item[COVERS], len(item["raw"][1][1])) for item in notes if COVERS in item]
 
 
-# --- what is odd ---------------------------------------------------------------------------
+# --- irregular stretches -------------------------------------------------------------------
 
 
 @each_wire
@@ -96,7 +96,7 @@ def test_overlapping_stretches_are_one(wire: str) -> None:
 
 
 def changed(messages: Sequence[Message], index: int, **fields: Any) -> list[Message]:
-    """The same with the first part of one message changed."""
+    """The messages with the first part of one changed."""
     part = replace(messages[index].parts[0], **fields)
     return [
         with_part(message, 0, part) if number == index else message
@@ -122,7 +122,7 @@ def test_a_changed_message_is_written_as_it_is_now(wire: str) -> None:
 
 @each_wire
 def test_a_later_result_is_written(wire: str) -> None:
-    # The ids are used twice, so that the stretch is odd; of one call the result is not there yet.
+    # The stretch is irregular, and one call has no result yet.
     received = [CALLS[wire]("a"), *late(wire, "b")]
     messages = list(decode(received, wire).messages)
     waiting = [
@@ -162,7 +162,7 @@ def test_ids_and_times_of_a_store_do_not_change_the_list(wire: str) -> None:
 @each_wire
 def test_a_prompt_inside_an_odd_stretch_is_kept_with_it(wire: str) -> None:
     if not wire.startswith("openai"):
-        return  # the others know none
+        return  # the others have no prompts among the messages
     prompt: Json = {"role": "system", "content": "Be brief."}
     received = [prompt, *usual(wire, 1), prompt, *late(wire), prompt, RESULTS[wire]("gone")]
     decoded = decode(received, wire)
@@ -191,7 +191,7 @@ def test_notes_within_notes_are_not_followed(wire: str) -> None:
 
 
 class Merging(OpenAIChat):
-    """A codec that writes what is said twice in a row once: no stretch alone shows that."""
+    """A codec that drops repeated messages, which no single stretch reveals."""
 
     def write(self, messages: Sequence[PromptMessage], *, as_is: bool) -> list[Json]:
         output = super().write(messages, as_is=as_is)
@@ -216,7 +216,7 @@ def test_a_reply_of_many_items_is_encoded_unchanged() -> None:
         assert verbatim(decoded.messages, "openai-responses") == (received is many)
 
 
-# --- anything ------------------------------------------------------------------------------
+# --- arbitrary messages --------------------------------------------------------------------
 
 
 def all_messages(wire: str) -> list[Json]:
@@ -318,7 +318,7 @@ def test_formats_have_names_and_aliases() -> None:
             codec_named(name)
 
 
-# --- what a session takes ------------------------------------------------------------------
+# --- additions to a session ----------------------------------------------------------------
 
 
 @each_wire
@@ -340,7 +340,7 @@ def test_a_prompt_is_separated_if_requested() -> None:
     assert len(read_addition(chat, [prompt, chat_lists.user()], prompts=False).messages) == 2
 
 
-# --- weaving -------------------------------------------------------------------------------
+# --- pairing -------------------------------------------------------------------------------
 
 
 def calling(number: int, *names: str) -> Message:
@@ -401,7 +401,7 @@ def test_the_last_message_can_be_joined_or_extended() -> None:
     for name in "dbc":
         assert pairing.settle(ReadResult(call_id=name, output=name)) is True
     whole = calling(1, "a", "b", "c", "d", "e")
-    pairing.extend(whole)  # whatever it was before
+    pairing.extend(whole)  # whatever parts it had before
     assert outputs(pairing.flush()) == [("?", "?", "?", "?", "?")]
     assert pairing.settled_calls == [(0, 1), (0, 7), (0, 3), (0, 5)]
 

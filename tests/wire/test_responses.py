@@ -1,4 +1,4 @@
-"""OpenAI's Responses: whatever is read is written back."""
+"""What only OpenAI's Responses API has: decoding and recognition."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from tests.support.responses_items import (
     user,
 )
 
-# --- nothing is lost --------------------------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("items", [[entry] for entry in MODEL_SIDE + USER_SIDE] + [*PAIRS], ids=str)
@@ -85,7 +85,7 @@ def test_a_system_message_is_the_prompt_or_keeps_its_role() -> None:
     assert decoded.origin.system == "A"
     assert subobject(decoded.messages[1].info.wire, "openai")["role"] == "developer"
     assert round_trip(items, WIRE) == 0
-    # A view puts what is said without an answer into one message; the roles are kept.
+    # A view merges user messages without a reply between them, and keeps their roles.
     assert [entry["role"] for entry in request_for(items, WIRE)] == [
         "user",
         "developer",
@@ -97,16 +97,16 @@ def test_a_system_message_is_the_prompt_or_keeps_its_role() -> None:
 def test_odd_lists_keep_their_original() -> None:
     late = [call("c1"), user("Wait"), result("c1"), assistant()]
     assert round_trip(late, WIRE) == 1
-    assert round_trip([result("c9"), assistant(), result("c9")], WIRE) == 0  # results of no call
+    assert round_trip([result("c9"), assistant(), result("c9")], WIRE) == 0  # without a call
     assert round_trip([call("c1"), call("c1"), result("c1"), result("c1")], WIRE) <= 1
     assert round_trip([item("reasoning", id="rs"), assistant()], WIRE) == 1  # without a summary
-    assert round_trip([PAIRS[6][0], result("c1")], WIRE) == 1  # the result of another kind
+    assert round_trip([PAIRS[6][0], result("c1")], WIRE) == 1  # of another type
 
 
-# --- responses --------------------------------------------------------------------------------
+# --- responses -----------------------------------------------------------------------------
 
 
-# --- recognising, and what is no list at all --------------------------------------------------
+# --- recognition ---------------------------------------------------------------------------
 
 
 def test_a_list_is_recognized_by_the_types_of_its_items() -> None:

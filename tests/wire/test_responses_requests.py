@@ -1,4 +1,4 @@
-"""OpenAI's Responses: what a view shows is taken by the API."""
+"""What only requests of OpenAI's Responses API have."""
 
 import json
 from typing import Any, cast
@@ -46,14 +46,14 @@ from tests.support.responses_items import (
 )
 from tests.support.session_strategies import PNG
 
-# An item of tomorrow goes back as it came: nobody can say today whether it is taken.
+# Whether the API accepts an unknown item, which is sent back unchanged, cannot be checked.
 sendable = [held for held in MODEL_SIDE + USER_SIDE if held.get("type") != "from_tomorrow"]
 answers = st.sampled_from([pair[:1] for pair in PAIRS[:-1]] + PAIRS[:-1])
 stretches = st.lists(st.sampled_from([(held,) for held in sendable]) | answers, max_size=12)
 
 
 def without_tomorrow(item: Json) -> Json:
-    """The same without blocks of tomorrow, which go back as they came, too."""
+    """The item without unknown blocks, which are sent back unchanged too."""
 
     def today_only(entry: object) -> object:
         blocks = cast("list[Json]", entry) if isinstance(entry, list) else []
@@ -71,7 +71,7 @@ def test_items_of_the_api_are_accepted_again(pieces: list[tuple[Json, ...]]) -> 
     sent = request_for([entry for items in pieces for entry in items], WIRE)
     for entry in sent:
         if entry["type"] == "reasoning":
-            entry.setdefault("id", f"rs_{id(entry)}")  # Codex leaves it out, as the API allows
+            entry.setdefault("id", f"rs_{id(entry)}")  # Codex omits it, as the API allows
     assert_accepted(WIRE, [without_tomorrow(entry) for entry in sent])
 
 
@@ -169,7 +169,7 @@ def test_a_result_without_a_call_is_sent_as_text() -> None:
         [user("Go"), item("item_reference", id="fc_1"), result("c7", "the output"), assistant()],
         WIRE,
     )
-    assert result("c7", "the output") in stored  # of the call that is stored
+    assert result("c7", "the output") in stored  # its call may be stored
 
 
 @pytest.mark.parametrize("pair", PAIRS[7:12], ids=lambda pair: pair[0]["type"])
@@ -249,7 +249,7 @@ def test_fields_that_opencode_stores_are_sent_back() -> None:
     assert_accepted(WIRE, sent)
 
 
-# --- other providers --------------------------------------------------------------------------
+# --- other providers -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])

@@ -1,4 +1,4 @@
-"""Streamed answers, put together: as without streaming; and what half of one says."""
+"""Streamed replies give the same response as without streaming, complete or cut short."""
 
 import json
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def calls(result: StreamResult) -> list[ToolPart]:
     return [part for part in message(result).parts if isinstance(part, ToolPart)]
 
 
-# --- whole -----------------------------------------------------------------------------------
+# --- complete streams ----------------------------------------------------------------------
 
 
 @each_wire
@@ -59,7 +59,7 @@ def test_chunks_give_the_response_without_streaming(wire: str, bits: Sequence[Bi
     assert result.wire == wire
     assert result.is_complete
     joined_result = result.response
-    if wire == "openai-chat":  # a refusal that is none, and that there are no probabilities
+    if wire == "openai-chat":  # null fields are not streamed
         whole["choices"][0]["message"].pop("refusal")
     assert joined_result == whole
 
@@ -110,7 +110,7 @@ def test_a_malformed_chunk_is_refused(wire: str, chunk: Json) -> None:
         joined([*answer(wire).streamed[:2], chunk], wire)
 
 
-# --- broken off ------------------------------------------------------------------------------
+# --- streams that break off ----------------------------------------------------------------
 
 
 @each_wire
@@ -169,7 +169,7 @@ def test_an_error_alone_fits_any_format_and_gives_no_response(error: Json) -> No
         joined([error, {"neither": "nor"}])
 
 
-# --- what servers do -------------------------------------------------------------------------
+# --- peculiarities of servers --------------------------------------------------------------
 
 
 def delta(**fields: Any) -> Json:
@@ -276,7 +276,7 @@ def test_arguments_in_pieces_are_set_at_their_paths() -> None:
         )
         for path, value in pieces
     ]
-    assert joined_parts(first, *chunks) == []  # it is not whole yet
+    assert joined_parts(first, *chunks) == []  # incomplete
     (part,) = joined_parts(first, *chunks, gemini({"functionCall": {}}))
     inputs = {"path": "left.py", "at": [None, {"line": 7}], "deep": {"er": True}}
     assert part == {"functionCall": {"name": "ls", "id": "a", "args": inputs}}

@@ -1,4 +1,4 @@
-"""What no codec knows passes through: roles, blocks and fields that an API may have tomorrow."""
+"""Content that no codec knows passes through: new roles, blocks and fields of an API."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ WORDS = "Answer in one line. " * 40
 NEW: Json = {"type": "hologram", "depth": {"levels": [1, 2]}, "words": WORDS}
 UNTYPED: Json = {"hologram": {"depth": 3}}
 
-# A user's message, one of a role and blocks that nobody knows, and the answer to both.
+# A user message, one with an unknown role and unknown blocks, and the reply.
 LISTS: dict[str, list[Json]] = {
     "openai-chat": [
         {"role": "user", "content": [{"type": "text", "text": "Go"}, NEW, UNTYPED]},
@@ -97,7 +97,7 @@ def test_unknown_content_is_counted(wire: str) -> None:
 @each_wire
 def test_a_session_stores_and_sends_unknown_content(tmp_path: Path, wire: str) -> None:
     with foldmark.open(tmp_path / "a.db", window=100_000) as session:
-        session.extend(LISTS[wire])  # the wire is recognised, too
+        session.extend(LISTS[wire])  # the format is recognized, too
         assert session.messages(wire) == LISTS[wire]
         assert encode(session.export().messages, wire) == LISTS[wire]
 
