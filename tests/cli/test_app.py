@@ -24,7 +24,7 @@ def test_the_program_alone_shows_its_commands():
         assert command in output
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     assert re.fullmatch(r"foldmark \d+\.\d+\.\d+\S*\n", output_of("--version"))
 
 
@@ -53,7 +53,7 @@ def test_json_is_indented_for_a_person_and_compact_for_a_program(file: Path):
     assert json.loads(for_person) == json.loads(for_program)
 
 
-def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(file: Path):
+def test_a_terminal_with_ascii_only_is_supported(file: Path):
     code, _, errors = run_cli("plan", file, "--window", "24000", PYTHONIOENCODING="ascii")
     assert (code, errors) == (0, "")
 
@@ -69,11 +69,11 @@ def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(file: Path):
         ("x" * 500, "x" * 199 + "…"),
     ],
 )
-def test_text_is_made_harmless_before_it_is_printed(text: str, line: str):
+def test_untrusted_text_loses_its_control_sequences(text: str, line: str):
     assert plain(text) == line
 
 
-def test_escaped_json_means_the_same():
+def test_escaped_json_is_equivalent():
     text = "a\x7f\x85\u200b\u202e\ufeffé漢"
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
     assert not STEERING.search(escape_json(json.dumps(text, ensure_ascii=False)))

@@ -62,7 +62,7 @@ def assert_consistent(report: dict[str, Any]) -> None:
 # --- what is made --------------------------------------------------------------------------
 
 
-def test_what_fits_already_is_left_as_it_is(file: Path):
+def test_a_session_that_fits_is_not_changed(file: Path):
     report = compacted(file, "--window", 900_000)
     assert_consistent(report)
     assert (report["before"], report["summary"]) == (report["after"], None)
@@ -84,9 +84,7 @@ def test_pruning_comes_first_and_needs_no_summary(file: Path):
     assert "Pruned: " in output_of("compact", file, "--window", ENOUGH)
 
 
-def test_where_pruning_is_not_enough_the_older_part_is_folded_behind_a_digest(
-    file: Path,
-):
+def test_if_pruning_is_not_enough_a_digest_replaces_older_messages(file: Path):
     report = compacted(file, "--window", SMALL)
     assert_consistent(report)
     assert (report["how"], report["calls"], report["cost"]) == ("digest", 0, 0)
@@ -102,14 +100,14 @@ def test_where_pruning_is_not_enough_the_older_part_is_folded_behind_a_digest(
         assert text in output
 
 
-def test_a_target_is_held_also_where_the_window_is_large(file: Path):
+def test_a_target_is_met_even_if_the_window_is_large(file: Path):
     for target in (3_000, 1_000):
         report = compacted(file, "--target", target)
         assert_consistent(report)
         assert report["how"] == "digest"
 
 
-def test_the_words_of_the_user_are_in_what_is_made(tmp_path: Path):
+def test_the_users_requests_stay_in_the_view(tmp_path: Path):
     rule = "Never touch the schema, whatever the tests say"
     message = Message(info=UserInfo(id="rule"), parts=(TextPart(text=rule),))
     path = write_transcript(tmp_path, sample_transcript(message, calls=CALLS))
@@ -123,27 +121,27 @@ def test_the_same_transcript_gives_the_same_messages(file: Path):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_each_wire_can_be_written_and_read_again(file: Path, wire: str):
+def test_each_api_format_can_be_written_and_read_again(file: Path, wire: str):
     report = compacted(file, "--window", SMALL, "--api", wire)
     assert report["wire"] == wire
     decode(report["messages"], wire)
 
 
-def test_the_wire_is_the_transcripts_own_unless_given(tmp_path: Path):
+def test_the_api_format_is_the_transcripts_own_by_default(tmp_path: Path):
     report = compacted(talk(tmp_path, "Fix it"), "--window", SMALL)
     assert report["wire"] == "openai-chat"
     assert [message["role"] for message in report["messages"]] == ["system", "user"]
     assert report["fixed"] > 0
 
 
-def test_a_window_smaller_than_a_policys_reserve_still_has_room(file: Path):
+def test_a_window_smaller_than_a_policys_reserve_is_still_usable(file: Path):
     for policy in PRESETS:
         report = compacted(file, "--window", SMALL, "--policy", policy)
         assert_consistent(report)
         assert report["usable"] >= SMALL // 4
 
 
-def test_what_the_environment_switches_off_is_not_done(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_environment_variables_switch_pruning_off(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FOLDMARK_DISABLE_PRUNE", "1")
     assert compacted(file, "--window", ENOUGH)["pruned"] == []
     monkeypatch.setenv("FOLDMARK_DISABLE_AUTOCOMPACT", "1")  # who asks for it by hand gets it
@@ -160,7 +158,7 @@ def test_a_transcript_is_read_from_standard_input_and_never_changed(file: Path):
 
 
 @pytest.mark.parametrize("policy", ["foldmark", "opencode", "codelet"])
-def test_real_transcripts_of_every_format_are_made_to_fit(corpus: Path, policy: str):
+def test_real_transcripts_of_every_format_can_be_compacted(corpus: Path, policy: str):
     folders = sorted(path for path in corpus.iterdir() if path.is_dir())
     for folder in (folder for folder in folders if folder.name not in FOREIGN):
         path = min(folder.iterdir(), key=lambda file: file.stat().st_size)
@@ -176,7 +174,7 @@ def test_real_transcripts_of_every_format_are_made_to_fit(corpus: Path, policy: 
 # --- the file that is written --------------------------------------------------------------
 
 
-def test_the_file_that_is_written_is_private_and_holds_the_messages(file: Path, tmp_path: Path):
+def test_the_output_file_is_private_and_has_the_messages(file: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
     output = output_of("compact", file, "--window", SMALL, "--output", out)
     assert "Wrote " in output
@@ -186,12 +184,12 @@ def test_the_file_that_is_written_is_private_and_holds_the_messages(file: Path, 
     assert report["out"] == str(out)
 
 
-def test_standard_output_holds_the_messages_alone(file: Path):
+def test_standard_output_has_only_the_messages(file: Path):
     output = output_of("compact", file, "--window", SMALL, "--output", "-")
     assert json.loads(output) == compacted(file, "--window", SMALL)["messages"]
 
 
-def test_a_file_that_is_there_is_kept_unless_it_is_to_be_overwritten(file: Path, tmp_path: Path):
+def test_an_existing_file_is_kept_without_force(file: Path, tmp_path: Path):
     out = tmp_path / "messages.json"
     out.write_text("mine")
     assert "--force" in refusal("compact", file, "--output", out)
@@ -208,7 +206,7 @@ def test_the_transcript_itself_is_never_overwritten(file: Path, tmp_path: Path):
     assert file.read_bytes() == before
 
 
-def test_instructions_say_what_the_digest_looks_at(tmp_path: Path):
+def test_instructions_focus_the_digest(tmp_path: Path):
     names = ["".join(letters) for letters in product("abcdef", repeat=3)]
     answers = [
         f"See shop/order_{name}.py, where {name}_speed is told to clients." for name in names

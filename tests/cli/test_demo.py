@@ -38,7 +38,7 @@ def test_the_sample_is_a_realistic_session_without_paths_of_the_recording_machin
     assert any(output.rstrip().endswith("OK") for output in outputs)
 
 
-def test_the_session_is_pruned_first_and_compacted_where_that_is_not_enough(report: dict[str, Any]):
+def test_the_session_is_pruned_first_and_then_compacted(report: dict[str, Any]):
     assert [act["kind"] for act in report["acts"]] == ["prune", "pivot"]
     for act in report["acts"]:
         assert act["before"] > act["after"]
@@ -60,13 +60,13 @@ def test_the_users_constraint_survives_the_compaction(report: dict[str, Any]):
     assert report["constraint"] in str(first.parts[0])
 
 
-def test_undo_gives_the_very_view_of_before_and_redo_the_compacted_one(report: dict[str, Any]):
+def test_undo_restores_the_earlier_view_and_redo_the_compacted_one(report: dict[str, Any]):
     undo = report["undo"]
     assert undo["before"] == undo["undone"] != undo["compacted"]
     assert undo["compacted"] == undo["redone"]
 
 
-def test_nothing_is_lost_and_a_handle_recalls_the_whole(report: dict[str, Any]):
+def test_nothing_is_lost_and_a_handle_recalls_the_whole_output(report: dict[str, Any]):
     assert report["unchanged"]
     recall = report["recall"]
     assert recall["shown"] in report["summary"]
@@ -75,7 +75,7 @@ def test_nothing_is_lost_and_a_handle_recalls_the_whole(report: dict[str, Any]):
     assert output.rstrip("\n") == recall["recalled"].rstrip("\n")
 
 
-def test_the_store_that_it_leaves_can_be_undone_to_the_last_act(report: dict[str, Any]):
+def test_the_last_operation_can_be_undone_in_the_store_it_leaves(report: dict[str, Any]):
     last, done = report["acts"][-1], json_of("undo", "latest", "--store", report["store"])
     assert done["act"]["kind"] == last["kind"]
     assert done["after"] - done["before"] == last["before"] - last["after"]
@@ -89,7 +89,7 @@ def test_the_session_of_the_demonstration_stays_in_a_private_folder(report: dict
     assert json_of("plan", path, "--window", "32000")["overflow"]
 
 
-def test_settings_of_the_user_do_not_change_the_story(
+def test_the_users_settings_do_not_change_the_demonstration(
     report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -58,7 +58,7 @@ def test_a_diff_can_be_applied_by_other_programs(project: Path):
     assert (project / "new .txt").read_text() == "x\n"
 
 
-def test_a_diff_of_one_message_has_its_files_alone(project: Path):
+def test_a_diff_of_one_message_has_only_its_files(project: Path):
     first, second = asks(project)
     where = ("--dir", project)
     only = json.loads(output_of("diff", "latest", "--message", second, "--json", *where))
@@ -68,7 +68,7 @@ def test_a_diff_of_one_message_has_its_files_alone(project: Path):
     assert by_handle == output_of("diff", "latest", "--message", first, *where)
 
 
-def test_a_table_tells_how_many_lines(project: Path):
+def test_stat_counts_lines(project: Path):
     result = output_of("diff", "latest", "--stat", "--dir", project)
     assert "2 files: +3 -1 lines" in result
     whole = json.loads(output_of("diff", "latest", "--stat", "--json", "--dir", project))
@@ -79,13 +79,13 @@ def test_a_table_tells_how_many_lines(project: Path):
     assert all(item["after"] == "" for item in whole["files"])
 
 
-def test_what_is_not_there_is_told_in_one_line(project: Path):
+def test_unknown_messages_and_folders_are_refused(project: Path):
     assert "no message 'nix'" in refusal("diff", "latest", "--message", "nix", "--dir", project)
     assert "no folder" in refusal("diff", "latest", "--dir", "nowhere")
     assert "--files" in refusal("revert", "latest", "h0", "--dir", project)
 
 
-def test_files_go_back_with_the_view(project: Path):
+def test_revert_restores_files_with_the_view(project: Path):
     first, second = asks(project)
     code, output, _ = run_cli("revert", "latest", second, "--files", "--dir", project)
     assert code == 0
@@ -101,7 +101,7 @@ def test_files_go_back_with_the_view(project: Path):
     assert "Files are unchanged" in errors
 
 
-def test_after_an_answer_files_are_as_it_left_them(project: Path):
+def test_reverting_to_a_reply_restores_the_files_after_it(project: Path):
     transcript = json.loads(output_of("export", "latest"))
     answers = [
         item["info"]["id"] for item in transcript["messages"] if item["info"]["role"] == "assistant"
@@ -111,7 +111,7 @@ def test_after_an_answer_files_are_as_it_left_them(project: Path):
     assert not (project / "new .txt").exists()
 
 
-def test_a_patch_has_modes_odd_names_and_files_that_are_no_text(
+def test_a_patch_includes_modes_special_names_and_binary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -158,7 +158,7 @@ def told_files(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def test_names_are_shown_as_git_writes_them():
+def test_file_names_are_quoted_as_by_git():
     assert quote_file_name("a b/é.py") == "a b/é.py"
     assert quote_file_name('a"\\\n') == '"a\\"\\\\\\n"'
     assert quote_file_name("\x1b[2J\udcff") == '"\\033[2J\\377"'

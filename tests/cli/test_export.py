@@ -50,7 +50,7 @@ def write_json(folder: Path, value: object, name: str = "kept.json") -> Path:
 
 
 @each_wire
-def test_a_list_is_converted_to_its_own_wire_unchanged(tmp_path: Path, wire: str) -> None:
+def test_a_list_is_converted_to_its_own_api_format_unchanged(tmp_path: Path, wire: str) -> None:
     path = write_json(tmp_path, LISTS[wire])
     assert written("convert", path, "--to", wire) == LISTS[wire]
     for other in WIRES:
@@ -59,7 +59,7 @@ def test_a_list_is_converted_to_its_own_wire_unchanged(tmp_path: Path, wire: str
 
 
 @each_wire
-def test_the_view_and_a_request_are_what_a_provider_takes(
+def test_views_and_requests_are_valid_for_the_provider(
     tmp_path: Path, file: Path, wire: str
 ) -> None:
     for path in (file, write_json(tmp_path, LISTS["openai-chat"])):
@@ -70,7 +70,7 @@ def test_the_view_and_a_request_are_what_a_provider_takes(
             assert ("Be brief." in json.dumps(body)) == (path != file)
 
 
-def test_a_request_goes_back_with_its_prompt_and_tools(tmp_path: Path) -> None:
+def test_a_request_keeps_its_prompt_and_tools(tmp_path: Path) -> None:
     body: Json = {
         "system": [{"type": "text", "text": "Be brief."}],
         "tools": TOOLS["anthropic"],
@@ -117,7 +117,7 @@ def test_of_several_sessions_one_is_picked(tmp_path: Path) -> None:
 # --- export --------------------------------------------------------------------------------
 
 
-def test_a_session_of_a_store_is_written_in_every_kind(tmp_path: Path) -> None:
+def test_a_stored_session_can_be_exported_in_every_format(tmp_path: Path) -> None:
     where = compacted_store(str(tmp_path / "store.db"))
     for wire in WIRES:
         arguments = ("export", "ses_live", "--to", wire, "--store", where)
@@ -138,7 +138,7 @@ def test_a_session_of_a_store_is_written_in_every_kind(tmp_path: Path) -> None:
 
 
 @each_wire
-def test_a_list_in_a_store_comes_out_as_it_was(tmp_path: Path, wire: str) -> None:
+def test_an_imported_list_is_exported_unchanged(tmp_path: Path, wire: str) -> None:
     path, where = write_json(tmp_path, LISTS[wire]), str(tmp_path / "store.db")
     assert run_cli("import", path, "--store", where)[0] == 0
     arguments = ("export", "latest", "--to", wire, "--store", where)
@@ -153,7 +153,7 @@ def test_a_list_in_a_store_comes_out_as_it_was(tmp_path: Path, wire: str) -> Non
     assert "And?" in json.dumps(messages)
 
 
-def test_what_was_reverted_is_left_out_on_a_wire(tmp_path: Path) -> None:
+def test_reverted_messages_are_left_out_in_api_formats(tmp_path: Path) -> None:
     where = str(tmp_path / "store.db")
     with foldmark.open(where, session="s") as item:
         first = item.user("Keep this")
@@ -183,7 +183,7 @@ def exported_again(where: Path, path: Path) -> Json:
     return output
 
 
-def test_an_export_after_a_revert_holds_all_and_names_the_revert(tmp_path: Path) -> None:
+def test_an_export_after_a_revert_has_all_messages_and_names_the_revert(tmp_path: Path) -> None:
     where = Path(compacted_store(str(tmp_path / "store.db")))
     with foldmark.open(str(where), session="latest") as item:
         ids = [message.id for message in item.export().messages]
@@ -200,7 +200,7 @@ def test_an_export_after_a_revert_holds_all_and_names_the_revert(tmp_path: Path)
     assert last in json.dumps(output)
 
 
-def test_a_revert_after_which_more_was_said_is_the_same_again(tmp_path: Path) -> None:
+def test_an_export_keeps_a_revert_that_more_messages_followed(tmp_path: Path) -> None:
     where = Path(compacted_store(str(tmp_path / "store.db")))
     with foldmark.open(str(where), session="latest") as item:
         ids = [message.id for message in item.export().messages]
@@ -229,7 +229,9 @@ def test_a_real_session_is_exported_whole_after_a_revert(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_is_private_and_holds_what_is_printed(tmp_path: Path, file: Path, kind: str) -> None:
+def test_an_output_file_is_private_and_equals_the_output(
+    tmp_path: Path, file: Path, kind: str
+) -> None:
     path = tmp_path / "out"
     printed = run_cli("convert", file, "--to", kind)[1]
     result = written("convert", file, "--to", kind, "-o", path, "--json")
@@ -249,7 +251,7 @@ def test_a_file_is_private_and_holds_what_is_printed(tmp_path: Path, file: Path,
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
 
 
-def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
+def test_untrusted_text_does_not_control_a_terminal(tmp_path: Path) -> None:
     steering = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
     file = sample_transcript()
     messages = (*file.messages[:-1], file.messages[-1])
@@ -268,7 +270,7 @@ def test_a_terminal_is_not_steered_by_what_was_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["convert", "export"])
-def test_a_kind_that_is_none_is_refused_with_those_that_are(file: Path, command: str) -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones(file: Path, command: str) -> None:
     for kind in ("carrier-pigeon", "", "opencode2"):
         line = refusal(command, file, "--to", kind)
         assert all(name in line for name in KINDS)
@@ -282,7 +284,7 @@ BARE = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hel
 
 
 @pytest.mark.parametrize("value", [BARE, {"messages": BARE}, BARE[:1]])
-def test_what_can_be_of_two_formats_is_not_guessed(tmp_path: Path, value: object) -> None:
+def test_an_ambiguous_format_is_not_guessed(tmp_path: Path, value: object) -> None:
     path = write_json(tmp_path, value)
     line = refusal("convert", path, "--to", "gemini")
     assert "anthropic or openai-chat" in line
@@ -295,7 +297,7 @@ def test_what_can_be_of_two_formats_is_not_guessed(tmp_path: Path, value: object
 @pytest.mark.parametrize(
     "value", [{}, [], 5, "text", None, True, [[]], [5], {"messages": []}, [{"role": "x"}], {"a": 1}]
 )
-def test_what_is_of_no_format_is_refused_with_those_that_were_tried(
+def test_an_unrecognized_file_is_refused_with_the_formats_tried(
     tmp_path: Path, value: object
 ) -> None:
     path = write_json(tmp_path, value)

@@ -66,7 +66,7 @@ def states(report: dict[str, Any]) -> list[tuple[str, str]]:
 # --- folders -------------------------------------------------------------------------------
 
 
-def test_a_folder_is_imported_in_its_order_without_what_is_hidden(store: str, folder: Path) -> None:
+def test_a_folder_is_imported_in_order_without_hidden_files(store: str, folder: Path) -> None:
     report = json_of("import", folder)
     assert set(report) == {"store", "imported", "unchanged", "passed_over", "skipped", "refused"}
     assert states(report) == [("any.jsonl", "new"), (f"{SESSION}.jsonl", "new")]
@@ -83,7 +83,7 @@ def test_a_folder_is_imported_in_its_order_without_what_is_hidden(store: str, fo
     assert "4 files without a transcript, ignored." in output
 
 
-def test_of_a_folder_only_what_has_grown_is_read_again(store: str, folder: Path) -> None:
+def test_only_files_that_have_grown_are_read_again(store: str, folder: Path) -> None:
     output_of("import", folder)
     lines = talk()
     lines.step("c")
@@ -98,9 +98,7 @@ def test_of_a_folder_only_what_has_grown_is_read_again(store: str, folder: Path)
     assert "1 session with nothing new." in output_of("import", folder)
 
 
-def test_a_bad_transcript_does_not_keep_the_others_of_a_folder_from_it(
-    store: str, folder: Path
-) -> None:
+def test_a_bad_transcript_does_not_stop_the_others(store: str, folder: Path) -> None:
     bad = folder / "a" / "bad.jsonl"
     write(bad, talk("Bad", "bad").all)
     bad.write_text("\n" + bad.read_text() + "{no\n")
@@ -136,7 +134,7 @@ def test_a_copy_of_a_file_is_the_same_session(store: str, folder: Path) -> None:
     assert ids(store) == [SESSION, OTHER]
 
 
-def test_databases_in_a_folder_are_imported_where_they_are_ours(folder: Path) -> None:
+def test_only_our_databases_in_a_folder_are_imported(folder: Path) -> None:
     store = folder / "mine.db"
     fill_store(str(folder / "theirs.db"), sample_transcript())
     (folder / "broken.db").write_bytes(b"SQLite format 3\0 and nothing else")
@@ -160,7 +158,7 @@ def test_a_format_may_be_forced(store: str, tmp_path: Path) -> None:
     assert line.startswith(f"foldmark: {path}: ")
 
 
-def test_a_session_that_went_on_in_the_store_is_left_as_it_is(store: str, tmp_path: Path) -> None:
+def test_a_session_that_continued_in_the_store_is_not_changed(store: str, tmp_path: Path) -> None:
     lines = talk()
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
     output_of("import", path)
@@ -179,7 +177,7 @@ def test_a_session_that_went_on_in_the_store_is_left_as_it_is(store: str, tmp_pa
         assert opened.export() == before
 
 
-def test_of_several_sessions_only_the_one_that_went_on_is_kept_apart(
+def test_only_the_session_that_continued_in_the_store_gets_a_new_id(
     store: str, tmp_path: Path
 ) -> None:
     lines = talk()
@@ -194,7 +192,7 @@ def test_of_several_sessions_only_the_one_that_went_on_is_kept_apart(
     assert len(ids(store)) == 3
 
 
-def test_a_session_that_is_held_is_left_alone(store: str, tmp_path: Path) -> None:
+def test_a_session_that_is_being_written_is_not_imported(store: str, tmp_path: Path) -> None:
     lines = talk()
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
     output_of("import", path)
@@ -207,9 +205,7 @@ def test_a_session_that_is_held_is_left_alone(store: str, tmp_path: Path) -> Non
         assert [item.id for item in opened.export().messages][:-1] == ["u1", "m-a", "m-b"]
 
 
-def test_a_last_line_that_is_being_written_is_taken_the_next_time(
-    store: str, tmp_path: Path
-) -> None:
+def test_an_incomplete_last_line_is_imported_next_time(store: str, tmp_path: Path) -> None:
     lines = talk()
     lines.user("Not yet")
     path = write(tmp_path / f"{SESSION}.jsonl", lines.all)
@@ -227,7 +223,7 @@ def test_a_last_line_that_is_being_written_is_taken_the_next_time(
 # --- who looks at it -----------------------------------------------------------------------
 
 
-def test_a_bar_is_drawn_for_who_waits_and_nobody_else(tmp_path: Path) -> None:
+def test_a_progress_bar_is_drawn_only_on_terminals_and_for_large_files(tmp_path: Path) -> None:
     lines = talk()
     for number in range(120):
         lines.step(f"{number}", f"{number} lines of an order\n" * 2_000)
@@ -302,7 +298,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert peak(big) < 140
 
 
-def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
+def test_the_memory_for_a_line_is_a_few_times_its_size(tmp_path: Path) -> None:
     lines = talk()
     lines.step("c", 'Say "order", or \\ entry\n' * 500_000)
     path = write(tmp_path / "a.jsonl", lines.all)
@@ -311,7 +307,7 @@ def test_a_line_takes_a_few_times_its_size(tmp_path: Path) -> None:
     assert peak(path, tmp_path / "a.db") < 50 + 9 * size
 
 
-def test_a_document_is_imported_as_well_as_lines(store: str, tmp_path: Path) -> None:
+def test_a_document_is_imported_like_lines(store: str, tmp_path: Path) -> None:
     transcript = generate(4, messages=120, pivots=True, pruned=True, window=40_000)
     path = write_transcript(tmp_path, transcript)
     assert states(json_of("import", path)) == [("session.json", "new")]

@@ -52,7 +52,7 @@ def folded(tmp_path: Path) -> Path:
 # --- as JSON -------------------------------------------------------------------------------
 
 
-def test_one_json_object_tells_all(folded: Path):
+def test_json_has_all_figures(folded: Path):
     report = json_of("inspect", folded)
     assert set(report) >= KEYS
     assert (report["sessions"], report["session"], report["pivots"]) == (1, 1, 1)
@@ -87,7 +87,7 @@ def test_every_file_of_the_corpus_can_be_inspected(corpus: Path):
         assert len(report["compactions"]) == report["pivots"]
 
 
-def test_a_model_or_a_window_decides_what_would_have_been_done(file: Path):
+def test_the_simulation_uses_the_model_or_window(file: Path):
     small = json_of("inspect", file, "--window", "24000")["rehearsal"]
     assert (small["window"], small["usable"]) == (24_000, 18_000)
     assert small["prunes"] > 0
@@ -98,7 +98,7 @@ def test_a_model_or_a_window_decides_what_would_have_been_done(file: Path):
     assert other["window"] != large["window"]
 
 
-def test_a_model_that_no_one_knows_has_the_usual_window(tmp_path: Path):
+def test_an_unknown_model_has_the_default_window(tmp_path: Path):
     path = write_transcript(tmp_path, sample_transcript(model="of-our-own"))
     assert json_of("inspect", path)["rehearsal"]["window"] == 200_000
 
@@ -111,7 +111,7 @@ def several(corpus: Path) -> Path:
     return corpus / "openhands" / "openhands_multi_swe_bench_output.jsonl"
 
 
-def test_a_file_of_several_sessions_is_summed_and_one_can_be_picked(several: Path):
+def test_several_sessions_are_summed_and_one_can_be_picked(several: Path):
     whole = json_of("inspect", several)
     single = [json_of("inspect", several, "--pick", n + 1) for n in range(whole["sessions"])]
     assert whole["sessions"] == len(single) > 1
@@ -136,7 +136,7 @@ def test_the_tables_of_several_sessions_name_them(several: Path):
 # --- as tables -----------------------------------------------------------------------------
 
 
-def test_the_report_tells_files_waste_growth_and_compactions(folded: Path):
+def test_the_report_has_files_waste_growth_and_compactions(folded: Path):
     output = output_of("inspect", folded)
     for text in (
         "Tokens by file",
@@ -153,7 +153,7 @@ def test_the_report_tells_files_waste_growth_and_compactions(folded: Path):
         assert text in output
 
 
-def test_the_report_tells_what_a_policy_would_have_done_and_when(file: Path):
+def test_the_report_says_what_a_policy_would_have_done_and_when(file: Path):
     report = json_of("inspect", file, "--window", "24000")["rehearsal"]
     output = output_of("inspect", file, "--window", "24000")
     assert f"before message {report['first_prune']['message']}: " in output
@@ -162,7 +162,7 @@ def test_the_report_tells_what_a_policy_would_have_done_and_when(file: Path):
     assert "too small for any compaction" in output_of("inspect", file, "--window", "100")
 
 
-def test_recorded_prunes_are_told(tmp_path: Path):
+def test_recorded_prunes_are_reported(tmp_path: Path):
     messages = (
         answer("m1", read("/shop/order.py", "entry\n" * 900, pruned=1_500), at=1_000),
         answer("m2", read("/shop/ticket.py", "row 1\n" * 900, pruned=1), at=2_000),
@@ -175,7 +175,7 @@ def test_recorded_prunes_are_told(tmp_path: Path):
     assert "after the last message: 1 output of " in output
 
 
-def test_a_terminal_without_colours_or_braille_is_no_reason_to_fail(folded: Path):
+def test_a_terminal_without_colors_or_braille_is_supported(folded: Path):
     code, output, errors = run_cli("inspect", folded, PYTHONIOENCODING="ascii", NO_COLOR="1")
     assert (code, errors) == (0, "")
     assert "\x1b" not in output
@@ -183,7 +183,7 @@ def test_a_terminal_without_colours_or_braille_is_no_reason_to_fail(folded: Path
     assert "from 20,000 to 9,000 tokens" in output
 
 
-def test_names_in_a_transcript_never_steer_the_terminal(tmp_path: Path):
+def test_names_in_compactions_never_control_the_terminal(tmp_path: Path):
     wire: Any = {"acme": {f"pre{HOSTILE}": 5, "trigger": HOSTILE}}
     work = (
         answer("m1", read(HOSTILE, "x\n" * 500), read(HOSTILE, "x\n" * 500), write_call(HOSTILE)),
@@ -213,13 +213,13 @@ def test_names_in_a_transcript_never_steer_the_terminal(tmp_path: Path):
     ],
     ids=["empty", "silent", "request", "answer", "queued", "bare-pivot", "void-pivot", "nameless"],
 )
-def test_an_odd_session_is_inspected_like_any_other(tmp_path: Path, messages: tuple[Message, ...]):
+def test_unusual_sessions_can_be_inspected(tmp_path: Path, messages: tuple[Message, ...]):
     path = write_transcript(tmp_path, Transcript(info=SessionInfo(id="s"), messages=messages))
     assert json.loads(output_of("inspect", path, "--json"))["log"] == len(messages)
     assert "What the policy foldmark would have done" in output_of("inspect", path)
 
 
-def test_inspect_counts_what_real_exports_hold(corpus: Path):
+def test_inspect_counts_real_exports(corpus: Path):
     for path in sorted((corpus / "opencode").glob("*.json")):
         messages = json.loads(path.read_bytes())["messages"]
         states = [p["state"] for m in messages for p in m["parts"] if p["type"] == "tool"]

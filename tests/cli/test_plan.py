@@ -76,7 +76,7 @@ def test_a_variable_switches_compaction_off_unless_an_option_switches_it_on(
     assert json_of("plan", file, *SMALL.split(), "--auto")["overflow"]
 
 
-def test_the_tables_group_reasons_and_name_where_the_tail_begins(tmp_path: Path):
+def test_the_tables_group_reasons_and_show_where_recent_messages_start(tmp_path: Path):
     path = write_transcript(tmp_path, sample_transcript(calls=80))
     report = json_of("plan", path, *SMALL.split())
     output = output_of("plan", path, *SMALL.split())

@@ -51,7 +51,7 @@ def test_the_axes_name_round_thousands_and_the_numbers_of_messages():
     assert lines[-1].split() == ["message", "1", "100", "200"]
 
 
-def test_a_terminal_of_ascii_gets_nothing_else():
+def test_an_ascii_terminal_gets_ascii_only():
     plot = GrowthPlot(climb(60, folded_at=30), pivots=[31], prunes=[20])
     output = drawn(plot, 80, encoding="ascii")
     assert output.isascii()
@@ -59,7 +59,7 @@ def test_a_terminal_of_ascii_gets_nothing_else():
     assert floor.index("'") < floor.index("^")
 
 
-def test_a_compaction_stands_where_the_area_falls():
+def test_a_compaction_is_marked_where_the_area_falls():
     lines = drawn(GrowthPlot(climb(60, folded_at=40), pivots=[41]), 80, encoding="ascii")
     rows = [line.partition("|")[2] for line in lines.splitlines() if "|" in line]
     floor = next(line for line in lines.splitlines() if "^" in line and "-" in line)
@@ -71,7 +71,7 @@ def test_a_compaction_stands_where_the_area_falls():
     assert "*" not in rows[0][:fall]
 
 
-def test_line_area_and_marks_have_colours_of_their_own():
+def test_line_area_and_marks_have_different_colors():
     plot = GrowthPlot(climb(60, folded_at=30), pivots=[31])
     output = drawn(plot, 80, colours=True)
     for escape in COLOURS.values():
@@ -79,7 +79,7 @@ def test_line_area_and_marks_have_colours_of_their_own():
     assert "\x1b" not in drawn(plot, 80)
 
 
-def test_a_view_of_nothing_has_no_area():
+def test_an_empty_view_has_no_area():
     points = [Point(message=n, log=1_000, view=0) for n in (1, 2, 3)]
     assert "#" not in drawn(GrowthPlot(points), 60, encoding="ascii").partition("\n")[2]
     nothing = [Point(message=n, log=0, view=0) for n in (1, 2, 3)]
@@ -90,5 +90,5 @@ def test_a_view_of_nothing_has_no_area():
     ("tokens", "result"),
     [(0, "0"), (100, "0.1k"), (2_000, "2k"), (5_617, "5.6k"), (12_345, "12k"), (2e6, "2,000k")],
 )
-def test_tokens_are_told_in_thousands(tokens: float, result: str):
+def test_tokens_are_shown_in_thousands(tokens: float, result: str):
     assert thousands(tokens) == result

@@ -177,7 +177,7 @@ def test_output_that_cannot_be_written_is_one_line(file: Path):
     assert done.stderr.startswith(b"foldmark: ")
 
 
-def test_figures_beyond_reason_are_no_traceback(tmp_path: Path):
+def test_absurd_figures_cause_no_traceback(tmp_path: Path):
     path = tmp_path / "odd.json"
     path.write_text(
         '{"info":{"id":"s"},"messages":[{"info":{"id":"m","role":"assistant","finish":"stop",'

@@ -124,7 +124,7 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_words_stream_calls_have_a_status_and_a_gauge_is_below(project: Path):
+def test_text_streams_above_the_status_of_calls_and_a_gauge(project: Path):
     thought, first = threading.Event(), threading.Event()
     look = (Thought("Look "), Thought("first.\x1b[2J"), thought, "I look ", first, "around.")
     step = (*look, Call("read", {"path": "app.py"}), Call("read", {"path": "none.py"}))
@@ -179,7 +179,7 @@ def test_control_c_stops_a_turn_and_the_prompt_comes_back(project: Path):
     assert not server.requests
 
 
-def test_lines_that_are_pasted_are_one_message(project: Path):
+def test_pasted_lines_are_one_message(project: Path):
     with chat_server(DONE) as server, terminal(server, project) as screen:
         screen.until(PROMPT)
         screen.type("\x1b[200~Fix it:\r- the order\r- the ticket\x1b[201~\r")
@@ -196,7 +196,7 @@ def test_lines_that_are_pasted_are_one_message(project: Path):
     assert "And then:\\n- the basket\\n- the totals" in request
 
 
-def test_a_call_that_control_c_cuts_off_is_told(project: Path):
+def test_a_call_that_control_c_stops_is_shown(project: Path):
     sleep = Call("shell", {"command": "touch begun; sleep 20"})
     with (
         chat_server((sleep,)) as server,
@@ -228,7 +228,7 @@ def test_a_second_control_c_leaves_at_once(project: Path):
         assert session.user("It is free").id
 
 
-def test_the_user_is_asked_and_what_was_typed_before_is_no_answer(project: Path):
+def test_a_question_ignores_what_was_typed_before_it(project: Path):
     ready = threading.Event()
     shell = [(Call("shell", {"command": f"echo {n} >> out.txt"}),) for n in (1, 2, 3, 3)]
     with (
@@ -276,7 +276,7 @@ def test_control_c_at_a_question_stops_the_turn(project: Path, *, by_key: bool):
     assert not (project / "out.txt").exists()
 
 
-def test_the_prompt_knows_commands(project: Path):
+def test_slash_commands_work_at_the_prompt(project: Path):
     write = (Call("write", {"path": "order.py", "content": "works = True\n"}),)
     with (
         chat_server(("I begin. " * 300,), write, DONE) as server,
@@ -332,7 +332,7 @@ def test_the_prompt_knows_commands(project: Path):
     assert "Fix it" not in str(last["messages"])
 
 
-def test_an_answer_is_yes_always_or_no_with_words():
+def test_an_answer_is_yes_always_or_no_with_a_text():
     assert [parse_reply(line) for line in ("y", "YES", "a", "always", "n")] == [
         *("once", "once", "always", "always", "no"),
     ]
@@ -341,11 +341,11 @@ def test_an_answer_is_yes_always_or_no_with_words():
     assert parse_reply("maybe") is None
 
 
-def test_what_is_asked_about_hides_nothing():
+def test_a_question_hides_nothing():
     assert escape_controls("a\x1b[2Jb\n\tc\u202ed é") == "a\\x1b[2Jb\n\\tc\\u202ed é"
 
 
-def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
+def test_a_message_that_starts_with_a_path_is_no_command(tmp_path: Path):
     assert all(map(is_command, ("/plan", "/PLAN", " /search src/shop", "/fly away", "/")))
     folder = tmp_path.parts[1]
     words = (
@@ -359,7 +359,7 @@ def test_words_that_begin_with_a_path_are_no_command(tmp_path: Path):
     assert not any(map(is_command, words))
 
 
-def test_time_that_the_user_takes_is_not_the_time_of_a_call(tmp_path: Path):
+def test_the_time_of_a_question_is_not_the_time_of_its_call(tmp_path: Path):
     calls = Calls(Toolbox(toolset(workspace_tools(tmp_path)), PermissionGate(Permissions())))
     data = {"call": "c1", "tool": "shell", "input": {"command": "make"}}
     now = int(time.time() * 1_000)

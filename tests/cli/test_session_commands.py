@@ -37,7 +37,7 @@ def as_json(value: object) -> object:
 # --- show ----------------------------------------------------------------------------------
 
 
-def test_show_gives_the_view_that_the_model_is_shown(live: str):
+def test_show_prints_what_the_model_sees(live: str):
     report = json_of("show", "latest")
     assert set(report) == {"id", "title", "before", "tokens", "folded", "log", "acts", "messages"}
     with foldmark.open(live, session="ses_live") as opened:
@@ -61,7 +61,7 @@ def test_show_gives_the_view_that_the_model_is_shown(live: str):
         assert text in output
 
 
-def test_long_texts_are_cut_unless_all_is_wanted(live: str):
+def test_long_texts_are_cut_without_full(live: str):
     cut = output_of("show", "latest")
     whole = output_of("show", "latest", "--full")
     assert cut.count("entry 29 of an order") == 12
@@ -70,7 +70,7 @@ def test_long_texts_are_cut_unless_all_is_wanted(live: str):
     assert "--full" not in whole
 
 
-def test_the_view_before_an_act_is_shown(live: str):
+def test_the_view_before_an_operation_is_shown(live: str):
     before = json_of("show", "latest", "--before", "1")
     assert (before["before"], before["folded"]) == (1, 0)
     assert before["tokens"] == before["acts"][0]["before"]
@@ -79,7 +79,7 @@ def test_the_view_before_an_act_is_shown(live: str):
     assert "recall h1]" in pruned
 
 
-def test_a_diff_tells_what_one_act_did_and_nothing_that_came_later(live: str):
+def test_a_diff_has_the_changes_of_one_operation_only(live: str):
     prune = json_of("show", "latest", "--diff", "1")
     assert set(prune) == {"id", "act", "before", "after", "changes"}
     assert (prune["before"], prune["after"]) == (prune["act"]["before"], prune["act"]["after"])
@@ -108,7 +108,7 @@ def test_the_diff_of_a_revert_takes_messages_out(live: str):
     assert "something else" not in json.dumps(changes)
 
 
-def test_a_diff_of_imported_acts_is_of_them_alone(store: str):
+def test_a_diff_of_an_imported_operation_has_only_its_changes(store: str):
     fill_store(store, generate(3, messages=300, pivots=True, pruned=True, window=40_000))
     prune = json_of("show", "latest", "--diff", "1")
     assert {item["message"]["role"] for item in prune["changes"]} == {"tool"}
@@ -116,7 +116,7 @@ def test_a_diff_of_imported_acts_is_of_them_alone(store: str):
     assert pivot["before"] > pivot["after"]
 
 
-def test_the_whole_log_names_places_handles_and_states(live: str):
+def test_the_whole_log_has_numbers_handles_and_states(live: str):
     view = json_of("show", "latest")
     output_of("revert", "latest", "h3")
     report = json_of("show", "latest", "--all")["messages"]
@@ -136,7 +136,7 @@ def test_the_whole_log_names_places_handles_and_states(live: str):
 # --- names ---------------------------------------------------------------------------------
 
 
-def test_a_session_is_found_by_a_beginning_that_only_it_has(store: str):
+def test_a_session_is_found_by_an_unambiguous_prefix(store: str):
     transcript = sample_transcript(calls=2)
     names = ("ses_shop", "ses_shoper", "ses_bakery")
     fill_store(
@@ -153,7 +153,7 @@ def test_a_session_is_found_by_a_beginning_that_only_it_has(store: str):
 # --- search and recall ---------------------------------------------------------------------
 
 
-def test_words_are_found_shown_pruned_and_folded(live: str):
+def test_search_finds_visible_pruned_and_summarized_messages(live: str):
     report = json_of("search", "latest", "entry", "29")
     assert set(report) == {"id", "query", "found"}
     (hit,) = report["found"]
@@ -187,7 +187,7 @@ def test_a_query_is_data(store: str, query: str):
     assert json_of("search", "latest", "order")["found"]
 
 
-def test_what_is_recalled_is_what_was_said_to_the_byte(store: str):
+def test_recall_prints_the_exact_bytes(store: str):
     text = f"first\r\nsecond\ttab {HOSTILE} é漢\ud83d"
     fill_store(store, sample_transcript(tool_message(99, "read", "/a", text), calls=0))
     assert run_cli("recall", "latest", "h0") == (0, text, "")
@@ -197,7 +197,7 @@ def test_what_is_recalled_is_what_was_said_to_the_byte(store: str):
 # --- undo, revert, fork --------------------------------------------------------------------
 
 
-def test_what_is_undone_can_be_redone(live: str):
+def test_an_undone_operation_can_be_redone(live: str):
     view = json_of("show", "latest")["messages"]
     result = json_of("undo", "latest")
     assert set(result) == {"id", "act", "before", "after"}
@@ -212,7 +212,7 @@ def test_what_is_undone_can_be_redone(live: str):
     assert "is undone" in refusal("undo", "latest", "--operation", "1")
 
 
-def test_a_session_goes_back_to_a_message(live: str):
+def test_a_session_can_be_reverted_to_a_message(live: str):
     view = json_of("show", "latest")["messages"]
     result = json_of("revert", "latest", "h5")
     assert (result["act"]["kind"], result["act"]["number"]) == ("revert", 3)
@@ -222,7 +222,7 @@ def test_a_session_goes_back_to_a_message(live: str):
     assert "Reverted to h5" in output_of("revert", "latest", "h5")
 
 
-def test_a_fork_begins_as_the_session_is_or_was(live: str):
+def test_a_fork_starts_as_the_session_is_or_was(live: str):
     whole = json_of("fork", "ses_live", "--as", "twin")
     assert set(whole) == {"id", "from", "messages", "tokens"}
     assert (whole["id"], whole["from"]) == ("twin", "ses_live")
@@ -234,7 +234,7 @@ def test_a_fork_begins_as_the_session_is_or_was(live: str):
     assert "Forked ses_live as third" in output_of("fork", "ses_live", "--as", "third")
 
 
-def test_one_who_writes_is_named_and_readers_are_not_kept_waiting(live: str):
+def test_a_writer_is_named_and_readers_do_not_wait(live: str):
     with foldmark.open(live, session="ses_live") as writing:
         writing.user("I am at it")
         holder = writing.info.holder
@@ -253,7 +253,7 @@ def test_one_who_writes_is_named_and_readers_are_not_kept_waiting(live: str):
 # --- events --------------------------------------------------------------------------------
 
 
-def test_events_are_told_line_by_line(live: str):
+def test_events_are_printed_one_per_line(live: str):
     output = output_of("events", "latest", "--json")
     events = [json.loads(line) for line in output.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))

@@ -95,7 +95,7 @@ def test_the_store_of_the_settings_is_used_unless_another_is_given(
         "host=localhost port=1 dbname=db password='se cret'",
     ],
 )
-def test_a_password_is_never_told(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_password_is_never_printed(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FOLDMARK_WAIT_SECONDS", "1")
     path = write_transcript(tmp_path, named("ses_a"))
     for command in (("sessions",), ("import", path)):
@@ -104,7 +104,7 @@ def test_a_password_is_never_told(address: str, tmp_path: Path, monkeypatch: pyt
         assert "cret" not in line
 
 
-def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path):
+def test_a_file_that_is_not_a_store_is_refused_and_unchanged(tmp_path: Path):
     path = tmp_path / "notes.txt"
     path.write_text("Bread, milk, and more than sixteen bytes of it")
     foreign = tmp_path / "foreign.db"
@@ -122,7 +122,7 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path):
 # --- import --------------------------------------------------------------------------------
 
 
-def test_import_tells_what_it_brought(store: str, tmp_path: Path):
+def test_import_reports_what_it_added(store: str, tmp_path: Path):
     transcript = generate(3, messages=300, pivots=True, pruned=True, window=40_000)
     path = write_transcript(tmp_path, transcript)
     report = json_of("import", path)
@@ -141,7 +141,7 @@ def test_import_tells_what_it_brought(store: str, tmp_path: Path):
     assert session_ids(store) == ["again", transcript.info.id]
 
 
-def test_a_session_that_is_there_already_is_not_doubled_and_another_of_its_id_gets_its_own(
+def test_a_session_is_not_duplicated_and_another_with_its_id_gets_a_new_one(
     store: str, tmp_path: Path
 ):
     path = write_transcript(tmp_path, named("ses_a"))
@@ -215,7 +215,7 @@ def test_a_store_is_not_imported_into_itself_nor_under_one_id(tmp_path: Path):
 # --- export --------------------------------------------------------------------------------
 
 
-def test_what_is_exported_is_what_was_imported(store: str, tmp_path: Path):
+def test_an_export_equals_the_import(store: str, tmp_path: Path):
     transcript = generate(5, messages=200, pivots=True, pruned=True, window=40_000)
     path = write_transcript(tmp_path, transcript)
     output_of("import", path)
@@ -265,12 +265,12 @@ def test_sessions_are_listed_with_the_newest_first(store: str):
     assert "state" not in output
 
 
-def test_what_compression_saves_is_told(store: str):
+def test_the_savings_of_compression_are_shown(store: str):
     many = [named(f"ses_{number}") for number in range(40)]
     assert "compression saves " in output_of("sessions", "--store", fill_store(store, *many))
 
 
-def test_who_is_writing_is_told(store: str):
+def test_the_writing_process_is_shown(store: str):
     fill_store(store, named("ses_b"))
     with foldmark.open(store, session="ses_a") as writing:
         writing.user("Hello")
@@ -281,13 +281,13 @@ def test_who_is_writing_is_told(store: str):
     assert json_of("sessions")["sessions"][0]["writer"] is None
 
 
-def test_a_store_without_sessions_says_how_to_begin(store: str):
+def test_a_store_without_sessions_says_how_to_start(store: str):
     Store.open(store).close()
     assert "No sessions in" in output_of("sessions")
     assert "there is no session 'latest'" in refusal("show", "latest")
 
 
-def test_short_names_stand_for_one_session_each(tmp_path: Path):
+def test_short_names_are_unambiguous(tmp_path: Path):
     names = [
         "ses_0123456789ab",
         "ses_0123456789abcd",
@@ -316,14 +316,14 @@ def test_short_names_stand_for_one_session_each(tmp_path: Path):
         (4e8, "4,629 days ago"),
     ],
 )
-def test_times_are_told_as_people_tell_them(seconds: float, text: str):
+def test_times_are_shown_in_one_unit(seconds: float, text: str):
     assert ago(seconds) == text
 
 
 # --- gc and backup -------------------------------------------------------------------------
 
 
-def test_sessions_are_removed_only_when_that_is_said(store: str):
+def test_sessions_are_removed_only_with_yes(store: str):
     fill_store(store, named("ses_a"), named("ses_b"))
     old = ("gc", "--older-than", "0")
     assert "--yes" in refusal(*old)
@@ -343,7 +343,7 @@ def test_sessions_are_removed_only_when_that_is_said(store: str):
 
 
 @pytest.mark.parametrize(("answer", "remaining"), [(b"y\n", []), (b"n\n", ["ses_a"])])
-def test_a_terminal_is_asked_before_sessions_go(
+def test_gc_asks_on_a_terminal_before_it_removes_sessions(
     tmp_path: Path, answer: bytes, remaining: list[str]
 ):
     import pty  # noqa: PLC0415 - there are systems without
@@ -363,7 +363,7 @@ def test_a_terminal_is_asked_before_sessions_go(
     assert session_ids(where) == remaining
 
 
-def test_a_backup_is_a_store_itself(store: str, tmp_path: Path):
+def test_a_backup_is_a_store(store: str, tmp_path: Path):
     compacted_store(store)
     path = tmp_path / "copy.db"
     result = json_of("backup", path)

@@ -252,8 +252,8 @@ def test_the_time_of_an_undone_pivot_comes_back(where: str, at: float) -> None:
 
 @pytest.mark.parametrize("at", [1, 7.25, 2**53 + 1, 2**63, 2**64 - 1, 1e300, -3])
 def test_prune_marks_of_any_time_come_back(where: str, at: float) -> None:
-    def read(output: str, **compacted: float) -> ToolPart:
-        state = Completed(output=output, time=Time(start=1, **compacted))
+    def read(output: str, **times: Any) -> ToolPart:
+        state = Completed(output=output, time=Time(start=1, **times))
         return ToolPart(tool="read", call_id="c", state=state)
 
     parts = (read("a", compacted=at), read("b"), read("c", compacted=5))
