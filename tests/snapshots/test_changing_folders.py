@@ -1,6 +1,7 @@
 """A reused index gives the same snapshots as a new one, whatever was changed."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from random import Random
 
 import pytest
 
+from foldmark.model.operations import FileDiff
 from foldmark.snapshots.snapshots import Snapshots
-from tests.support.snapshot_folders import changed, snapshot_folder, write_files
+from tests.support.snapshot_folders import File, changed, files_of, snapshot_folder, write_files
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -41,6 +43,12 @@ def remove(path: Path) -> None:
 
 def write(random: Random, folder: Path) -> None:
     clear_path(folder, random.choice(NAMES)).write_bytes(random.randbytes(random.choice((0, 4, 4))))
+
+
+def write_lines(random: Random, folder: Path) -> None:
+    lines = sorted(random.sample(range(40), random.randrange(12)))
+    text = "".join(f"line {line}\n" for line in lines)
+    clear_path(folder, random.choice(NAMES)).write_text(text)
 
 
 def rewrite(random: Random, folder: Path) -> None:
@@ -130,6 +138,11 @@ RARE = (
     *(change_rules, change_excludes, toggle_repository, make_pipe),
 )
 Edit = Callable[[Random, Path], None]
+# Edits after which no file is ignored or too large.
+UNIGNORED: tuple[Edit, ...] = (
+    *(write, write_lines, rewrite, replace, change_mode, delete, link),
+    *(replace_folder_by_file, replace_file_by_folder),
+)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -154,6 +167,66 @@ def test_a_reused_index_always_gives_the_tree_of_a_new_one(
             assert shots.include([name]) == new.include([name])
         tree = (other if random.random() < 0.2 else shots).take()
         assert tree == new.take(), (number, [edit.__name__ for edit in edits])
+
+
+def common(old: list[bytes], new: list[bytes]) -> int:
+    """The length of the longest common subsequence of lines."""
+    row = [0] * (len(new) + 1)
+    for line in old:
+        above = row[:]
+        for n, other in enumerate(new):
+            row[n + 1] = above[n] + 1 if line == other else max(above[n + 1], row[n])
+    return row[-1]
+
+
+def expected(old: dict[str, File], new: dict[str, File]) -> list[FileDiff]:
+    """The diff of two folders, computed without git."""
+    diffs: list[FileDiff] = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        texts = [b"" if file is None else file[1] for file in (before, after)]
+        binary = any(b"\0" in text for text in texts)
+        lines = [[] if binary else re.findall(rb"[^\n]*\n|[^\n]+", text) for text in texts]
+        kinds = {file[0] == "link" for file in (before, after) if file is not None}
+        same = 0 if len(kinds) == 2 else common(*lines)  # nothing is common if a file became a link
+        diffs.append(
+            FileDiff(
+                file=name,
+                before="" if binary else texts[0].decode(errors="replace"),
+                after="" if binary else texts[1].decode(errors="replace"),
+                additions=len(lines[1]) - same,
+                deletions=len(lines[0]) - same,
+                change="added" if before is None else "deleted" if after is None else "changed",
+                binary=binary,
+            )
+        )
+    return diffs
+
+
+def test_diffs_and_restores_are_right_after_random_edits(tmp_path: Path) -> None:
+    random = Random(6)  # noqa: S311 - the same edits each time
+    folder, shots = snapshot_folder(tmp_path, dict.fromkeys(NAMES, "1234\n"))
+    snapshots = [(shots.take(), files_of(folder))]
+    for _ in range(60):
+        for _ in range(random.randrange(1, 6)):
+            random.choice(UNIGNORED)(random, folder)
+        snapshots.append((shots.take(), files_of(folder)))
+        (old, was), (new, now) = random.choice(snapshots), snapshots[-1]
+        assert list(shots.diff(old, new)) == expected(was, now)
+    assert len({tree for tree, _ in snapshots}) > 50
+    for _ in range(25):
+        tree, was = random.choice(snapshots)
+        for _ in range(random.randrange(3)):
+            random.choice(UNIGNORED)(random, folder)
+        now = files_of(folder)
+        restored = shots.restore(tree)
+        assert files_of(folder) == was
+        assert restored.skipped == ()
+        if random.random() < 0.3:
+            shots.restore(restored.before)
+            assert files_of(folder) == now
 
 
 # --- single cases ----------------------------------------------------------------------------

@@ -30,26 +30,9 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 
 KILLS = 15
 ODD = (
-    b" a b ",
-    b'"quoted"',
-    b"it's",
-    b"new\nline",
-    b"tab\tbed",
-    b"\xff\xfe not utf-8",
-    "gr\u00fc\u00df dich \u2603".encode(),
-    b"-rf",
-    b"--help",
-    b"*",
-    b"[ab]?",
-    b"back\\slash",
-    b":colon",
-    b"#hash",
-    b"!bang",
-    b"Case",
-    b"case",
-    b"trailing.",
-    b"\x1b[31mred",
-    b"git~1",
+    *(b" a b ", b'"quoted"', b"it's", b"new\nline", b"tab\tbed", b"\xff\xfe not utf-8"),
+    *("gr\u00fc\u00df dich \u2603".encode(), b"-rf", b"--help", b"*", b"[ab]?", b"back\\slash"),
+    *(b":colon", b"#hash", b"!bang", b"Case", b"case", b"trailing.", b"\x1b[31mred", b"git~1"),
 )
 
 
@@ -233,12 +216,10 @@ def test_a_folder_with_untracked_files_is_not_replaced(tmp_path: Path) -> None:
 def test_files_that_git_cannot_store_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, shots = snapshot_folder(tmp_path)
-    write_files(folder, dict.fromkeys(("pipe", "was", "mods/.gitmodules"), "file\n"))
+    names = ("pipe", "was", "mods/.gitmodules")
+    folder, shots = snapshot_folder(tmp_path, dict.fromkeys(names, "file\n"))
     tree = shots.take()
-    for name in ("pipe", "was"):
-        (folder / name).unlink()
-    (folder / "mods/.gitmodules").unlink()
+    write_files(folder, dict.fromkeys(names))
     (folder / "mods/.gitmodules").symlink_to("elsewhere")
     write_files(folder, {".GIT/config": "x"})
     os.mkfifo(folder / "pipe")
@@ -407,10 +388,15 @@ for number in range(100_000):
 """
 
 
-def looping(folder: Path, home: Path, name: str) -> subprocess.Popen[bytes]:
+def start_loop(
+    folder: Path, home: Path, name: str, path: str = os.environ["PATH"]
+) -> subprocess.Popen[bytes]:
     (folder / name).mkdir(exist_ok=True)
     command = [sys.executable, "-c", LOOP, str(folder), str(home), name]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    environment = {**os.environ, "PATH": path}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, start_new_session=True, env=environment
+    )
 
 
 def test_snapshots_are_right_after_a_kill_at_any_moment(tmp_path: Path) -> None:
@@ -418,7 +404,7 @@ def test_snapshots_are_right_after_a_kill_at_any_moment(tmp_path: Path) -> None:
     folder, home = tmp_path / "work", tmp_path / "home"
     folder.mkdir()
     for _ in range(KILLS):
-        with looping(folder, home, "v") as victim:
+        with start_loop(folder, home, "v") as victim:
             assert victim.stdout is not None
             victim.stdout.readline()
             time.sleep(random.random() * 0.08)
@@ -439,7 +425,7 @@ def test_snapshots_are_right_after_a_kill_at_any_moment(tmp_path: Path) -> None:
 
 def test_processes_and_threads_take_snapshots_at_the_same_time(tmp_path: Path) -> None:
     folder, shots = snapshot_folder(tmp_path)
-    with looping(folder, shots.home, "one") as one, looping(folder, shots.home, "two") as two:
+    with start_loop(folder, shots.home, "one") as one, start_loop(folder, shots.home, "two") as two:
         try:
             with ThreadPoolExecutor(4) as pool:
                 trees = [pool.submit(shots.take) for _ in range(40)]
@@ -468,10 +454,8 @@ def test_a_git_call_of_a_dead_process_is_waited_for(tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text(SLOW_GIT.format(folder=tmp_path, git=shutil.which("git")))
     program.chmod(0o755)
-    (folder / "v").mkdir()
-    command = [sys.executable, "-c", LOOP, str(folder), str(shots.home), "v"]
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
-    with subprocess.Popen(command, env={**os.environ, "PATH": path}) as victim:
+    with start_loop(folder, shots.home, "v", path) as victim:
         while not (tmp_path / "started").exists():
             time.sleep(0.01)
         victim.kill()  # but not the git that it has started

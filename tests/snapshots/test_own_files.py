@@ -168,7 +168,8 @@ def test_the_first_snapshot_of_many_files_does_not_hang(
 
     def output(self: Git, *arguments: str, **options: Any) -> bytes:
         """The same with a shorter limit, so that a hanging call fails."""
-        return original(self, *arguments, **{**options, "seconds": 30.0})
+        options["seconds"] = 30.0
+        return original(self, *arguments, **options)
 
     monkeypatch.setattr(Git, "output", output)
     tree = shots.take()

@@ -2,12 +2,10 @@
 
 import logging
 import os
-import re
 import shutil
 import stat
 import subprocess
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -16,7 +14,6 @@ from foldmark.errors import BadInput, StoreError
 from foldmark.model.operations import FileDiff
 from foldmark.snapshots.snapshots import Snapshots
 from tests.support.snapshot_folders import (
-    File,
     changed,
     files_of,
     git_calls,
@@ -306,94 +303,3 @@ def test_snapshots_are_private_and_by_default_in_the_users_data_folder(
     assert shots.home.parent == tmp_path / "data/foldmark/snapshots"
     for path in (shots.home, *shots.home.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
-
-
-# --- random edits ----------------------------------------------------------------------------
-
-
-def edit(random: Random, folder: Path) -> None:
-    """Change a text, bytes, a link, a mode, a name or a folder."""
-    name = random.choice("abcdefgh")
-    path = folder / random.choice(("", "p", "p/q", "r")) / name
-    if any(above.is_symlink() or above.is_file() for above in path.parents if above != folder):
-        return
-    kind = random.randrange(8)
-    if kind == 0 and os.path.lexists(path):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        return
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == 1:
-        path.unlink(missing_ok=True)
-        path.symlink_to(random.choice(("a", "p", "../r", "nowhere")))
-    elif kind == 2 and path.is_file() and not path.is_symlink():
-        path.chmod(random.choice((0o644, 0o755)))
-    elif kind == 3:
-        path.unlink(missing_ok=True)
-        path.mkdir()
-        (path / "inner").write_bytes(random.randbytes(4))
-    else:
-        path.unlink(missing_ok=True)
-        lines = sorted(random.sample(range(40), random.randrange(12)))
-        path.write_bytes(b"".join(b"line %d\n" % line for line in lines))
-
-
-def common(old: list[bytes], new: list[bytes]) -> int:
-    """The length of the longest common subsequence of lines."""
-    row = [0] * (len(new) + 1)
-    for line in old:
-        above = row[:]
-        for n, other in enumerate(new):
-            row[n + 1] = above[n] + 1 if line == other else max(above[n + 1], row[n])
-    return row[-1]
-
-
-def expected(old: dict[str, File], new: dict[str, File]) -> list[FileDiff]:
-    """The diff of two folders, computed without git."""
-    diffs: list[FileDiff] = []
-    for name in sorted(old.keys() | new.keys()):
-        before, after = old.get(name), new.get(name)
-        if before == after:
-            continue
-        texts = [b"" if file is None else file[1] for file in (before, after)]
-        binary = any(b"\0" in text for text in texts)
-        lines = [[] if binary else re.findall(rb"[^\n]*\n|[^\n]+", text) for text in texts]
-        kinds = {file[0] == "link" for file in (before, after) if file is not None}
-        same = 0 if len(kinds) == 2 else common(*lines)  # nothing is common if a file became a link
-        diffs.append(
-            FileDiff(
-                file=name,
-                before="" if binary else texts[0].decode(errors="replace"),
-                after="" if binary else texts[1].decode(errors="replace"),
-                additions=len(lines[1]) - same,
-                deletions=len(lines[0]) - same,
-                change="added" if before is None else "deleted" if after is None else "changed",
-                binary=binary,
-            )
-        )
-    return diffs
-
-
-def test_diffs_and_restores_are_right_after_random_edits(tmp_path: Path) -> None:
-    random = Random(6)  # noqa: S311 - the same edits each time
-    folder, shots = snapshot_folder(tmp_path)
-    snapshots = [(shots.take(), files_of(folder))]
-    for _ in range(60):
-        for _ in range(random.randrange(1, 6)):
-            edit(random, folder)
-        snapshots.append((shots.take(), files_of(folder)))
-        (old, was), (new, now) = random.choice(snapshots), snapshots[-1]
-        assert list(shots.diff(old, new)) == expected(was, now)
-    assert len({tree for tree, _ in snapshots}) > 50
-    for _ in range(25):
-        tree, was = random.choice(snapshots)
-        for _ in range(random.randrange(3)):
-            edit(random, folder)
-        now = files_of(folder)
-        restored = shots.restore(tree)
-        assert files_of(folder) == was
-        assert restored.skipped == ()
-        if random.random() < 0.3:
-            shots.restore(restored.before)
-            assert files_of(folder) == now

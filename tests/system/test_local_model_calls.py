@@ -1,8 +1,7 @@
-"""A small real model behind a real server: answers, usage, streams, overflow, cache, cancelling."""
+"""Requests to a small real model: replies, usage, streams, overflow, cache, cancellation."""
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -10,15 +9,15 @@ from foldmark.errors import Aborted
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    Declared,
     Output,
     Result,
     Text,
+    ToolDeclaration,
     ToolMessage,
     UserMessage,
 )
 from foldmark.providers.driver import adrive, drive
-from foldmark.providers.models import model_named as summarizer
+from foldmark.providers.models import model_named
 from foldmark.refusals import stated_window
 from foldmark.summary.protocol import (
     ModelDialogue,
@@ -27,57 +26,62 @@ from foldmark.summary.protocol import (
     ModelRequest,
     Outcome,
     Summarizer,
+    TextHandler,
 )
 from tests.support.local_model import WINDOW, model_server
 
-LONG = "Count the sheep on the hill one by one, and say each number aloud. " * 12
-TOOL = Declared(name="bash", description="Runs a command", schema={"type": "object"})
+LONG = "Count the failing tests one by one, and name the file of each of them. " * 12
+TOOL = ToolDeclaration(name="bash", description="Runs a command", schema={"type": "object"})
 
 
 @pytest.fixture
 def model(local_model: str) -> Summarizer:
-    return summarizer("openai:smollm2", base_url=local_model, api_key="none")
+    return model_named("openai:smollm2", base_url=local_model, api_key="none")
 
 
-def said(text: str, **fields: float) -> ModelRequest:
-    most, seconds = int(fields.get("most", 6)), fields.get("seconds", 120.0)
-    return ModelRequest(
-        messages=(UserMessage(content=(Text(text=text),)),), most=most, seconds=seconds
-    )
+def user(text: str) -> UserMessage:
+    return UserMessage(content=(Text(text=text),))
 
 
-def once(*asks: ModelRequest) -> ModelDialogue[tuple[Outcome, ...]]:
-    return (yield asks)
+def ask(text: str, *, max_tokens: int = 6, seconds: float = 120.0) -> ModelRequest:
+    return ModelRequest(messages=(user(text),), max_tokens=max_tokens, seconds=seconds)
 
 
-def answers(
-    model: Summarizer, *asks: ModelRequest, delta: Callable[[str], None] = lambda _: None
+def once(*requests: ModelRequest) -> ModelDialogue[tuple[Outcome, ...]]:
+    return (yield requests)
+
+
+def replies(
+    model: Summarizer, *requests: ModelRequest, on_text: TextHandler = lambda _: None
 ) -> list[ModelReply]:
-    outcomes = drive(once(*asks), model, delta=delta)
-    found = [outcome for outcome in outcomes if isinstance(outcome, ModelReply)]
-    assert len(found) == len(asks), outcomes
-    return found
+    outcomes = drive(once(*requests), model, on_text=on_text)
+    successes = [outcome for outcome in outcomes if isinstance(outcome, ModelReply)]
+    assert len(successes) == len(requests), outcomes
+    return successes
 
 
-def test_an_answer_has_the_tokens_that_the_server_measured(model: Summarizer) -> None:
-    (answer,) = answers(model, said("What colour has the sky?"))
-    assert answer.text
-    assert (answer.finish, answer.calls, answer.cost) == ("length", 0, None)
-    assert answer.tokens is not None
-    assert answer.tokens.input
-    assert answer.tokens.output == 6
+def failure(
+    model: Summarizer, request: ModelRequest, on_text: TextHandler = lambda _: None
+) -> ModelFailure:
+    (outcome,) = drive(once(request), model, on_text=on_text)
+    assert isinstance(outcome, ModelFailure)
+    return outcome
 
 
-def test_an_answer_comes_in_pieces(model: Summarizer) -> None:
+def test_a_reply_comes_in_pieces_with_its_measured_tokens(model: Summarizer) -> None:
     pieces: list[str] = []
-    (answer,) = answers(model, said("Tell me of the sea.", most=12), delta=pieces.append)
+    (reply,) = replies(model, ask("What is a test?", max_tokens=12), on_text=pieces.append)
     assert len(pieces) > 2
-    assert "".join(pieces) == answer.text
+    assert "".join(pieces) == reply.text
+    assert (reply.finish, reply.calls, reply.cost) == ("length", 0, None)
+    assert reply.tokens is not None
+    assert reply.tokens.input
+    assert reply.tokens.output == 12
 
 
-def test_what_was_read_before_is_read_from_the_cache(model: Summarizer) -> None:
-    (first,) = answers(model, said(LONG))
-    (second,) = answers(model, said(LONG + "Then sleep."))
+def test_a_longer_request_is_read_from_the_cache(model: Summarizer) -> None:
+    (first,) = replies(model, ask(LONG))
+    (second,) = replies(model, ask(LONG + "Then stop."))
     assert first.tokens is not None
     assert second.tokens is not None
     assert second.tokens.cache
@@ -88,78 +92,62 @@ def test_what_was_read_before_is_read_from_the_cache(model: Summarizer) -> None:
     assert second.tokens.input < 50
 
 
-def test_a_session_with_calls_results_and_tools_is_taken(model: Summarizer) -> None:
+def test_a_request_with_calls_results_and_tools_is_accepted(model: Summarizer) -> None:
+    output = Output(type="text", value="a.txt")
     talk = (
-        UserMessage(content=(Text(text="List the files"),)),
+        user("List the files"),
         AssistantMessage(content=(Call(tool_call_id="t1", tool_name="bash", input={"c": "ls"}),)),
-        ToolMessage(
-            content=(
-                Result(
-                    tool_call_id="t1", tool_name="bash", output=Output(type="text", value="a.txt")
-                ),
-            )
-        ),
-        UserMessage(content=(Text(text="Sum up"),)),
+        ToolMessage(content=(Result(tool_call_id="t1", tool_name="bash", output=output),)),
+        user("Sum up"),
     )
-    (answer,) = answers(
-        model, ModelRequest(messages=talk, system="You sum up.", tools=(TOOL,), most=6)
-    )
-    assert answer.text
+    request = ModelRequest(messages=talk, system="You sum up.", tools=(TOOL,), max_tokens=6)
+    assert replies(model, request)[0].text
 
 
-def test_what_is_too_long_for_the_window_is_an_overflow_that_states_the_window(
+def test_a_request_beyond_the_window_is_an_overflow_that_states_the_window(
     model: Summarizer,
 ) -> None:
-    (outcome,) = drive(once(said("sheep " * 2 * WINDOW)), model, delta=lambda _: None)
-    assert isinstance(outcome, ModelFailure)
+    outcome = failure(model, ask("tests " * 2 * WINDOW))
     assert outcome.cause == "overflow"
     assert stated_window(outcome.message) == WINDOW
 
 
-def test_an_answer_that_takes_too_long_is_cancelled_and_the_server_goes_on(
-    model: Summarizer,
-) -> None:
+def test_a_slow_reply_is_cancelled_and_the_server_goes_on(model: Summarizer) -> None:
     pieces: list[str] = []
-    slow = said("Write a long tale of a shepherd.", most=1500, seconds=1.0)
-    (outcome,) = drive(once(slow), model, delta=pieces.append)
-    assert isinstance(outcome, ModelFailure)
-    assert outcome.cause == "timeout"
-    told = len(pieces)
-    assert answers(model, said("And now?"))[0].text
-    assert len(pieces) == told
+    slow = ask("Write a long bug report.", max_tokens=1500, seconds=1.0)
+    assert failure(model, slow, pieces.append).cause == "timeout"
+    count = len(pieces)
+    assert replies(model, ask("And now?"))[0].text
+    assert len(pieces) == count
 
 
-def test_two_asks_at_the_same_time_are_both_answered(model: Summarizer) -> None:
-    first, second = answers(model, said("Name a tree."), said("Name a river."))
-    assert first.text
-    assert second.text
+def test_two_requests_at_the_same_time_are_both_answered(model: Summarizer) -> None:
+    assert all(reply.text for reply in replies(model, ask("Name a file."), ask("Name a test.")))
 
 
-def test_stopping_in_the_middle_ends_the_answer(model: Summarizer) -> None:
+def test_an_abort_ends_the_reply(model: Summarizer) -> None:
     aborted, pieces = threading.Event(), list[str]()
 
-    def heard(piece: str) -> None:
+    def on_text(piece: str) -> None:
         pieces.append(piece)
         aborted.set()
 
-    tale = said("Write a long tale of a fisher.", most=1500)
+    long = ask("Write a long changelog.", max_tokens=1500)
     with pytest.raises(Aborted):
-        drive(once(tale), model, delta=heard, aborted=aborted)
+        drive(once(long), model, on_text=on_text, aborted=aborted)
     assert 0 < len(pieces) < 500
-    assert answers(model, said("Still there?"))[0].text
+    assert replies(model, ask("Still there?"))[0].text
 
 
-def test_one_model_is_asked_from_several_event_loops(model: Summarizer) -> None:
+def test_one_model_is_used_by_several_event_loops(model: Summarizer) -> None:
     for text in ("One.", "Two."):
-        (outcome,) = asyncio.run(adrive(once(said(text)), model, delta=lambda _: None))
+        (outcome,) = asyncio.run(adrive(once(ask(text)), model, on_text=lambda _: None))
         assert isinstance(outcome, ModelReply)
-    assert answers(model, said("Three."))
+    assert replies(model, ask("Three."))
 
 
-def test_a_server_that_has_ended_is_a_failure() -> None:
+def test_a_stopped_server_is_a_failure() -> None:
     with model_server(window=512) as address:
-        model = summarizer("openai:smollm2", base_url=address, api_key="none")
-        assert answers(model, said("Hello"))
-    (outcome,) = drive(once(said("Hello?")), model, delta=lambda _: None)
-    assert isinstance(outcome, ModelFailure)
-    assert outcome.cause == "failed"
+        model = model_named("openai:smollm2", base_url=address, api_key="none")
+        assert replies(model, ask("Hello"))
+    assert failure(model, ask("Hello?")).cause == "failed"

@@ -1,4 +1,4 @@
-"""Steps of a small real model behind a real server: streams, usage, overflow, tools."""
+"""Agent steps of a small real model behind a real server: streams, usage, overflow, tools."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,30 +9,30 @@ from foldmark.model.messages import TextPart
 from foldmark.model.prompt_messages import (
     AssistantMessage,
     Call,
-    Declared,
     Output,
     PromptMessage,
     Result,
     Text,
+    ToolDeclaration,
     ToolMessage,
     UserMessage,
 )
 from foldmark.providers.local import local_model
-from foldmark.providers.models import kept_open
+from foldmark.providers.models import keep_open
 from foldmark.summary.protocol import (
     STEP,
     Model,
     ModelFailure,
     ModelReply,
     ModelRequest,
-    Piece,
-    Stepped,
-    Words,
+    StepReply,
+    StreamDelta,
+    TextDelta,
 )
 from tests.support.local_model import weights
 
 WINDOW = 1024
-LS = Declared(
+LS = ToolDeclaration(
     name="ls",
     description="Lists the files of a folder",
     schema={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
@@ -46,30 +46,31 @@ def model() -> Iterator[Model]:
         yield running
 
 
-def said(text: str) -> UserMessage:
+def user(text: str) -> UserMessage:
     return UserMessage(content=(Text(text=text),))
 
 
-def asked(
-    *messages: PromptMessage, tools: tuple[Declared, ...] = (), most: int = 24
+def ask(
+    *messages: PromptMessage, tools: tuple[ToolDeclaration, ...] = (), max_tokens: int = 24
 ) -> ModelRequest:
-    return ModelRequest(messages=messages, system="You code.", tools=tools, most=most, purpose=STEP)
+    return ModelRequest(
+        messages=messages, system="You code.", tools=tools, max_tokens=max_tokens, purpose=STEP
+    )
 
 
-def stepped(
-    model: Model, ask: ModelRequest, told: list[Piece] | None = None
-) -> Stepped | ModelFailure:
-    pieces = told if told is not None else []
-    return asyncio.run(model.step(ask, pieces.append))
+def run_step(
+    model: Model, request: ModelRequest, deltas: list[StreamDelta] | None = None
+) -> StepReply | ModelFailure:
+    return asyncio.run(model.step(request, ([] if deltas is None else deltas).append))
 
 
 def test_a_step_streams_and_its_tokens_are_measured(model: Model) -> None:
-    told: list[Piece] = []
-    step = stepped(model, asked(said("Write three sentences about a mill."), most=16), told)
-    assert isinstance(step, Stepped)
-    assert len(told) > 3
-    words = "".join(piece.text for piece in told if isinstance(piece, Words))
-    assert step.parts == (TextPart(text=words),)
+    deltas: list[StreamDelta] = []
+    step = run_step(model, ask(user("Write three sentences about a test."), max_tokens=16), deltas)
+    assert isinstance(step, StepReply)
+    assert len(deltas) > 3
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    assert step.parts == (TextPart(text=text),)
     assert step.tokens is not None
     assert step.tokens.output == 16
     assert int(step.tokens.total or 0) > 16
@@ -77,54 +78,54 @@ def test_a_step_streams_and_its_tokens_are_measured(model: Model) -> None:
     assert model.name.startswith("local:")
 
 
-def test_a_request_with_tools_and_their_results_does_not_fail(model: Model) -> None:
-    made = Call(tool_call_id="c1", tool_name="ls", input={"path": "."})
-    listed = Output(type="text", value="mill.py\nwheel.py")
+def test_a_request_with_tools_and_results_is_accepted(model: Model) -> None:
+    call = Call(tool_call_id="c1", tool_name="ls", input={"path": "."})
+    output = Output(type="text", value="a.py\nb.py")
     talk = (
-        said("List the files."),
-        AssistantMessage(content=(Text(text="I look."), made)),
-        ToolMessage(content=(Result(tool_call_id="c1", tool_name="ls", output=listed),)),
+        user("List the files."),
+        AssistantMessage(content=(Text(text="I look."), call)),
+        ToolMessage(content=(Result(tool_call_id="c1", tool_name="ls", output=output),)),
     )
-    for ask in (asked(said("List the files."), tools=(LS,)), asked(*talk, tools=(LS,))):
-        step = stepped(model, ask)
-        assert isinstance(step, Stepped)
+    for messages in (talk[:1], talk):
+        step = run_step(model, ask(*messages, tools=(LS,)))
+        assert isinstance(step, StepReply)
         assert step.parts
 
 
-def test_a_window_that_is_exceeded_is_told_as_an_overflow(model: Model) -> None:
-    outcome = stepped(model, asked(said("wheel " * 2 * WINDOW), tools=(LS,)))
+def test_a_request_beyond_the_window_is_an_overflow(model: Model) -> None:
+    outcome = run_step(model, ask(user("tests " * 2 * WINDOW), tools=(LS,)))
     assert isinstance(outcome, ModelFailure)
     assert outcome.cause == "overflow"
-    assert isinstance(stepped(model, asked(said("Still there?"))), Stepped)
+    assert isinstance(run_step(model, ask(user("Still there?"))), StepReply)
 
 
-def test_the_same_model_steps_and_summarises_and_reads_its_cache(model: Model) -> None:
-    async def run() -> tuple[Stepped | ModelFailure, object]:
-        async with kept_open(model):
-            first = asked(said("The wheel of the mill is worn. " * 8))
+def test_one_model_steps_and_summarizes_and_uses_its_cache(model: Model) -> None:
+    async def run() -> tuple[StepReply | ModelFailure, object]:
+        async with keep_open(model):
+            first = ask(user("The test of the parser is slow. " * 8))
             await model.step(first, lambda _: None)
             again = await model.step(first, lambda _: None)
             return again, await model.ask(
-                ModelRequest(messages=(said("Sum up"),), most=8), lambda _: None
+                ModelRequest(messages=(user("Sum up"),), max_tokens=8), lambda _: None
             )
 
     again, summary = asyncio.run(run())
-    assert isinstance(again, Stepped)
+    assert isinstance(again, StepReply)
     assert again.tokens is not None
     assert again.tokens.cache
     assert int(again.tokens.cache.read or 0) > 50
     assert isinstance(summary, ModelReply)
 
 
-def test_a_step_that_is_cancelled_frees_the_server(model: Model) -> None:
-    async def run() -> Stepped | ModelFailure:
-        heard = asyncio.Event()
-        tale = asked(said("Tell a long tale."), most=700)
-        telling = asyncio.create_task(model.step(tale, lambda _: heard.set()))
-        await asyncio.wait_for(heard.wait(), 60)
-        telling.cancel()
-        await asyncio.wait({telling})
-        assert telling.cancelled()
-        return await model.step(asked(said("Short."), most=4), lambda _: None)
+def test_a_cancelled_step_frees_the_server(model: Model) -> None:
+    async def run() -> StepReply | ModelFailure:
+        started = asyncio.Event()
+        request = ask(user("Write a long bug report."), max_tokens=700)
+        step = asyncio.create_task(model.step(request, lambda _: started.set()))
+        await asyncio.wait_for(started.wait(), 60)
+        step.cancel()
+        await asyncio.wait({step})
+        assert step.cancelled()
+        return await model.step(ask(user("Short."), max_tokens=4), lambda _: None)
 
-    assert isinstance(asyncio.run(run()), Stepped)
+    assert isinstance(asyncio.run(run()), StepReply)
