@@ -20,7 +20,7 @@ from foldmark.model.values import encode
 from foldmark.session.hooks import CompactionChange
 from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel
-from tests.support.compacted_sessions import NO_PRUNE, pivots, shown_text
+from tests.support.compacted_sessions import NO_PRUNE, pivots, view_text
 from tests.support.failing_models import FaultyModel, notes, prompt_texts, request_text
 from tests.support.stored_sessions import bytes_of, call, opened, step, work
 from tests.support.view_rules import MARKER, assert_valid
@@ -50,7 +50,7 @@ def test_a_models_notes_and_the_digest_replace_folded_messages(where: str) -> No
         operation = session.compact()
         assert operation is not None
         assert operation.in_force
-        text = shown_text(session)
+        text = view_text(session)
         assert notes() in text
         assert "[Digest of" in text
         assert kinds(session, mark) == [events.QUEUED, events.STARTED, events.COMPACTED]
@@ -78,11 +78,11 @@ def test_the_async_form_makes_the_same_summary_of_the_same_session(where: str) -
             operation = await session.acompact(instructions="tests")
             assert operation is not None
             assert await session.amessages()
-            return shown_text(session)
+            return view_text(session)
 
     with filled("b") as session:
         session.compact(instructions="tests")
-        assert shown_text(session) == asyncio.run(compacted())
+        assert view_text(session) == asyncio.run(compacted())
 
 
 def test_without_a_model_the_digest_stands_alone(where: str) -> None:
@@ -92,7 +92,7 @@ def test_without_a_model_the_digest_stands_alone(where: str) -> None:
         assert summary_of(session, operation).parts
         assert session.events()[-1].data["how"] == "digest"
         assert "calls" not in session.events()[-1].data
-        assert "a20.py" in shown_text(session)
+        assert "a20.py" in view_text(session)
 
 
 def test_the_event_says_why_a_model_was_not_used(where: str) -> None:
@@ -134,7 +134,7 @@ def test_a_callers_own_summary_calls_no_model(where: str) -> None:
             session.compact(" \n")
         assert pivots(session) == []
         session.compact("All tests pass.")
-        assert "All tests pass." in shown_text(session)
+        assert "All tests pass." in view_text(session)
         assert model.requests == []
 
 
@@ -147,7 +147,7 @@ def test_a_second_compaction_continues_the_first(where: str) -> None:
         session.compact()
         assert "LOGIN-42" in request_text(model.requests[1])
         assert len(pivots(session)) == 2
-        assert shown_text(session).count(MARKER) == 1
+        assert view_text(session).count(MARKER) == 1
 
 
 def test_the_sessions_own_model_gets_the_same_prefix(where: str) -> None:
@@ -250,7 +250,7 @@ def test_secrets_are_masked_and_that_can_be_switched_off(where: str) -> None:
             step(session, "c", f"ANTHROPIC_API_KEY={secret}\n")
             work(session, 8)
             session.compact()
-            assert (secret in shown_text(session)) == (not mask)
+            assert (secret in view_text(session)) == (not mask)
             assert secret in "".join(
                 str(part) for m in session.export().messages for part in m.parts
             )
@@ -278,7 +278,7 @@ def test_a_fork_is_compacted_by_the_same_model(where: str) -> None:
         with session.fork() as fork:
             fork.compact()
             assert model.requests
-            assert notes() in shown_text(fork)
+            assert notes() in view_text(fork)
         assert pivots(session) == []
 
 

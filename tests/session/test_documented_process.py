@@ -29,7 +29,7 @@ def opened(
 
 
 def work(session: Session, *, finished: bool) -> None:
-    """A request, and work on it that is finished or not."""
+    """A request, and a turn that is finished or not."""
     session.user("Look at the parser.")
     for number in range(12):
         state = Pending(input={"filePath": f"app/parser_{number}.py"})
@@ -37,7 +37,7 @@ def work(session: Session, *, finished: bool) -> None:
         session.record([TextPart(text=LONG), call])
         session.result(f"c{number}", LONG)
     if finished:
-        session.record("It is worn.")
+        session.record("It is slow.")
 
 
 def text_of(ask: ModelRequest) -> str:
@@ -63,7 +63,7 @@ def test_the_prompts_are_those_of_the_specification(tmp_path: Path, policy: str)
     assert ask.tools == ()
 
 
-def test_all_prior_messages_go_in_as_lines_of_text(tmp_path: Path) -> None:
+def test_all_prior_messages_are_sent_as_text(tmp_path: Path) -> None:
     model = ScriptedModel(SAID)
     with opened(tmp_path, model, "opencode-2025", model="test:one") as session:
         work(session, finished=True)
@@ -71,7 +71,7 @@ def test_all_prior_messages_go_in_as_lines_of_text(tmp_path: Path) -> None:
     lines = text_of(model.requests[0])
     assert "[User]: Look at the parser." in lines
     assert '[Assistant tool call]: read({"filePath":"app/parser_0.py"})' in lines
-    assert "[Assistant]: It is worn." in lines
+    assert "[Assistant]: It is slow." in lines
     assert "[Tool result]: The build runs" in lines
 
 
@@ -84,7 +84,7 @@ def test_long_results_are_cut_at_two_thousand_characters(tmp_path: Path) -> None
     assert LONG[:2001] + "\n" not in text_of(model.requests[0]).replace(f"[Assistant]: {LONG}", "")
 
 
-def test_the_summary_is_an_answer_of_the_compaction_agent_to_the_marker(tmp_path: Path) -> None:
+def test_the_summary_is_the_compaction_agents_reply_to_the_marker(tmp_path: Path) -> None:
     tokens = Tokens(input=900, output=20)
     model = ScriptedModel(ModelReply(text=SAID, tokens=tokens, cost=0.25), name="test:small")
     with opened(tmp_path, model, model="test:one") as session:
@@ -106,14 +106,14 @@ def test_the_summary_is_an_answer_of_the_compaction_agent_to_the_marker(tmp_path
 
 
 class Change:
-    """A hook that adds context, or puts another prompt in place."""
+    """A hook that adds context, or replaces the prompt."""
 
     def __init__(self, **fields: Any) -> None:
         self.change = CompactionChange(**fields)
-        self.seen: list[CompactionRequest] = []
+        self.requests: list[CompactionRequest] = []
 
     def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
-        self.seen.append(compaction)
+        self.requests.append(compaction)
         return self.change
 
 
@@ -126,10 +126,10 @@ def test_a_hook_adds_context_lines(tmp_path: Path) -> None:
         f"{prompt('request-001')}\n\nThe branch is main.\n\nTests are slow.\n\n"
         "The user asks for this focus: Mind the cache."
     )
-    assert hook.seen[0].instructions == "Mind the cache."
+    assert hook.requests[0].instructions == "Mind the cache."
 
 
-def test_a_hook_puts_another_prompt_in_place(tmp_path: Path) -> None:
+def test_a_hook_replaces_the_prompt(tmp_path: Path) -> None:
     model, hook = ScriptedModel(SAID), Change(prompt="Say it in one line.")
     with opened(tmp_path, model, "foldmark", hooks=[hook]) as session:
         work(session, finished=True)
@@ -138,7 +138,7 @@ def test_a_hook_puts_another_prompt_in_place(tmp_path: Path) -> None:
     assert text_of(model.requests[0]).endswith("Say it in one line.")
 
 
-def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path: Path) -> None:
+def test_a_process_that_takes_over_a_marker_knows_its_options(tmp_path: Path) -> None:
     hook = Change(context=("The branch is main.",))
     with opened(tmp_path, ScriptedModel(SAID), hooks=[hook]) as session:
         work(session, finished=True)
@@ -156,7 +156,7 @@ def test_what_was_wished_for_is_known_to_whoever_takes_the_marker_over(tmp_path:
 
 
 @pytest.mark.parametrize("policy", SPEC)
-def test_a_turn_that_was_cut_goes_on_by_a_synthetic_message(tmp_path: Path, policy: str) -> None:
+def test_an_interrupted_turn_resumes_with_a_synthetic_message(tmp_path: Path, policy: str) -> None:
     with opened(tmp_path, ScriptedModel(SAID), policy) as session:
         work(session, finished=False)
         session.compact(auto=True)
@@ -168,7 +168,7 @@ def test_a_turn_that_was_cut_goes_on_by_a_synthetic_message(tmp_path: Path, poli
         assert part.synthetic
 
 
-def test_nothing_goes_on_by_itself_after_a_finished_answer_or_by_hand(tmp_path: Path) -> None:
+def test_nothing_resumes_after_a_finished_reply_or_a_manual_compaction(tmp_path: Path) -> None:
     with opened(tmp_path, ScriptedModel(SAID)) as session:
         work(session, finished=True)
         session.compact(auto=True)
@@ -178,7 +178,7 @@ def test_nothing_goes_on_by_itself_after_a_finished_answer_or_by_hand(tmp_path: 
         assert last_text(session) == SAID
 
 
-def test_a_hook_forbids_that_it_goes_on(tmp_path: Path) -> None:
+def test_a_hook_can_forbid_resuming(tmp_path: Path) -> None:
     class No:
         def before_continue(self, _: str) -> bool:
             return False
@@ -189,7 +189,7 @@ def test_a_hook_forbids_that_it_goes_on(tmp_path: Path) -> None:
         assert last_text(session) == SAID
 
 
-def test_our_own_view_goes_on_by_what_it_shows(tmp_path: Path) -> None:
+def test_our_own_policy_resumes_without_a_synthetic_message(tmp_path: Path) -> None:
     with opened(tmp_path, ScriptedModel("nonsense"), "foldmark") as session:
         work(session, finished=False)
         session.compact(auto=True)
@@ -197,17 +197,17 @@ def test_our_own_view_goes_on_by_what_it_shows(tmp_path: Path) -> None:
         assert session.messages()[-1].role in {"tool", "user"}
 
 
-def test_the_model_that_summarises_is_the_one_that_is_set_else_the_sessions(tmp_path: Path) -> None:
+def test_the_summarizer_is_the_configured_model_else_the_sessions(tmp_path: Path) -> None:
     with foldmark.open(
         tmp_path / "agent.db", window=60_000, output=4_000, model="nobody:one"
     ) as session:
         work(session, finished=True)
-        session.compact()  # the session's own model cannot be reached: a digest
+        session.compact()  # the session's own model is not available: a digest
         events = [event.data for event in session.events() if event.kind == "session.compacted"]
         assert events[-1]["how"] == "digest"
 
 
-def test_pruning_is_tried_before_a_compaction(tmp_path: Path) -> None:
+def test_pruning_comes_before_a_compaction(tmp_path: Path) -> None:
     model = ScriptedModel(SAID)
     with opened(tmp_path, model, "foldmark", window=30_000) as session:
         work(session, finished=True)

@@ -1,4 +1,4 @@
-"""What sessions share, and what they do not; and how they are found by name."""
+"""Forks, removal of old sessions, and lookup of sessions by id."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.support.stored_sessions import bytes_of, call, exported, fill, opened
 LONG = "the same long text\n" * 300
 
 
-def said(text: str, name: str = "m") -> Message:
+def user_message(text: str, name: str = "m") -> Message:
     return Message(info=UserInfo(id=name), parts=(TextPart(text=text),))
 
 
@@ -24,14 +24,14 @@ def test_an_old_session_is_removed_with_its_rows_and_nothing_else(where: str) ->
         session.prune()
         session.compact(LONG)
         session.fork(session="f").close()
-        fill(where, [said(LONG), said("short")], "one")
+        fill(where, [user_message(LONG), user_message("short")], "one")
     before = exported(where, "f")
     store = Store.open(where)
     store.engine.run("UPDATE sessions SET updated = 0 WHERE id <> 'f'")
     assert set(collect(store, older_than=1, dry_run=True).sessions) == {"s", "one"}
     freed = collect(store, older_than=1)
     assert set(freed.sessions) == {"s", "one"}
-    if not where.startswith("postgresql"):  # it keeps the room, and uses it again
+    if not where.startswith("postgresql"):  # PostgreSQL keeps the space and reuses it
         assert freed.after < freed.before
     assert collect(store, older_than=1).sessions == ()
     row = store.resolve("f")
@@ -43,7 +43,7 @@ def test_an_old_session_is_removed_with_its_rows_and_nothing_else(where: str) ->
     assert exported(where, "f") == before
 
 
-def test_a_fork_begins_as_its_origin_and_goes_its_own_way(where: str) -> None:
+def test_a_fork_starts_like_its_origin_and_is_independent(where: str) -> None:
     with opened(where, "s") as session:
         work(session)
         assert session.prune()
@@ -86,7 +86,7 @@ def test_a_fork_of_an_undone_pivot_is_not_folded(where: str) -> None:
                 assert bytes_of(fork.view()) == unfolded
 
 
-def test_a_fork_at_a_message_is_as_it_was_then(where: str) -> None:
+def test_a_fork_at_a_message_has_the_view_of_that_time(where: str) -> None:
     with opened(where, "s") as session:
         views: list[tuple[str, bytes]] = []
         for number in range(6):
@@ -101,13 +101,8 @@ def test_a_fork_at_a_message_is_as_it_was_then(where: str) -> None:
         for name, view in views:
             with session.fork(name) as fork:
                 assert bytes_of(fork.view()) == view
-                assert (
-                    fork.info.places
-                    == session.export().messages.index(
-                        next(m for m in session.export().messages if m.id == name)
-                    )
-                    + 1
-                )
+                ids = [message.id for message in session.export().messages]
+                assert fork.info.places == ids.index(name) + 1
                 fork.user("Go on")
                 fork.record([call("new")])
                 fork.result("new", "done")
@@ -117,7 +112,7 @@ def test_a_fork_at_a_message_is_as_it_was_then(where: str) -> None:
             session.fork(session="s")
 
 
-def test_a_fork_leaves_out_what_is_reverted(where: str) -> None:
+def test_a_fork_omits_reverted_messages(where: str) -> None:
     with opened(where, "s") as session:
         first = session.user("One")
         session.user("Two")
@@ -125,18 +120,16 @@ def test_a_fork_leaves_out_what_is_reverted(where: str) -> None:
         session.user("Three")
         with session.fork() as fork:
             assert bytes_of(fork.view()) == bytes_of(session.view())
-            assert [m["parts"][0]["text"] for m in plain(fork.export())["messages"]] == [
-                "One",
-                "Three",
-            ]
+            texts = [m["parts"][0]["text"] for m in plain(fork.export())["messages"]]
+            assert texts == ["One", "Three"]
             assert fork.recall("h2") == "Three"
             fork.user("Four")
-            records = bytes_of(fork.view())
+            view = bytes_of(fork.view())
         with opened(where, fork.id) as again:
-            assert bytes_of(again.view()) == records
+            assert bytes_of(again.view()) == view
 
 
-def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
+def test_sessions_are_found_by_id_prefix_and_age(where: str) -> None:
     store = Store.open(where)
     with pytest.raises(NoSession) as none:
         store.resolve("latest")
@@ -169,7 +162,7 @@ def test_sessions_are_found_by_name_beginning_and_age(where: str) -> None:
         assert session.id == "repo-one"
 
 
-def test_a_session_is_made_once(where: str) -> None:
+def test_a_session_is_created_once(where: str) -> None:
     with opened(where, "s") as session:
         session.user("Hello")
     store = Store.open(where)
@@ -182,7 +175,7 @@ def test_a_session_is_made_once(where: str) -> None:
         opened(where, " ")
 
 
-def test_what_is_closed_stays_closed(where: str) -> None:
+def test_a_closed_session_refuses_every_call(where: str) -> None:
     session = opened(where, "s")
     session.user("Hello")
     session.close()
@@ -195,15 +188,15 @@ def test_what_is_closed_stays_closed(where: str) -> None:
         lambda: session.user("More"),
         lambda: session.search("hello"),
     )
-    for request in calls:
+    for refused in calls:
         with pytest.raises(StoreError, match="closed"):
-            request()
+            refused()
 
 
-def test_what_is_said_of_a_session_comes_back(where: str) -> None:
+def test_the_info_of_a_session_is_stored_unchanged(where: str) -> None:
     info = SessionInfo(id="i\0", title="\ud83d \ue0011f", permission={"\ue000extra": [1]})
     store = Store.open(where)
     store.create(info, estimate="classes")
-    results = store.resolve("i\0").info
+    stored = store.resolve("i\0").info
     store.close()
-    assert encode(results) == encode(info)
+    assert encode(stored) == encode(info)

@@ -1,4 +1,4 @@
-"""A session follows a history that is somebody else's, and hands back what came."""
+"""Mirroring a framework's history in a session, and returning the framework's own objects."""
 
 import random
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def gave(name: str, text: str) -> dict[str, Any]:
 
 
 def check_pairs(view: Talk) -> None:
-    """Every call has its result right behind it, every result its call."""
+    """Check that every call is followed by its result, and every result has a call."""
     waiting: list[str] = []
     for message in view:
         if message["role"] == "tool":
@@ -58,14 +58,14 @@ def check_pairs(view: Talk) -> None:
     assert not waiting
 
 
-def test_what_is_shown_unaltered_is_the_very_object(session: Session) -> None:
+def test_unchanged_messages_are_the_same_objects(session: Session) -> None:
     talk = [asked("Go"), called("a", "b"), gave("b", "two"), gave("a", "one")]
     view = following(session)
     view.take(talk)
     assert sorted(map(id, view.view())) == sorted(map(id, talk))
 
 
-def test_a_system_prompt_stays_in_front_after_a_fold(session: Session) -> None:
+def test_a_system_prompt_stays_first_after_a_compaction(session: Session) -> None:
     talk: Talk = [{"role": "system", "content": "Be brief."}, asked("Go")]
     view, messages = following(session), list[Any]()
     for step in range(90):
@@ -78,22 +78,22 @@ def test_a_system_prompt_stays_in_front_after_a_fold(session: Session) -> None:
     assert "Go" in str(messages)
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_restart_continues_the_session(tmp_path: Path) -> None:
     talk: Talk = [asked("Go")]
     for step in range(90):
         with opened(tmp_path) as session:
             talk += [called(f"c{step}"), gave(f"c{step}", f"line {step}\n" * 120)]
-            talk = [dict(message) for message in talk]  # read from somewhere else
+            talk = [dict(message) for message in talk]  # equal, but other objects
             view = following(session)
             view.take(talk)
             check_pairs(view.view())
     with opened(tmp_path) as session:
-        remaining = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
-        assert len([m for m in remaining if not m.is_user]) == 90
+        messages = [m for m in session.export().messages if not getattr(m.info, "summary", None)]
+        assert len([m for m in messages if not m.is_user]) == 90
         assert any(operation.kind == "pivot" for operation in session.operations())
 
 
-def test_a_history_taken_back_takes_the_session_back(session: Session) -> None:
+def test_a_shortened_history_reverts_the_session(session: Session) -> None:
     talk = [asked("Go"), called("a"), gave("a", "one"), called("b"), gave("b", "two")]
     view = following(session)
     view.take(talk)
@@ -107,23 +107,19 @@ def test_a_history_taken_back_takes_the_session_back(session: Session) -> None:
     assert session.search("three")  # nothing was lost
 
 
-def test_another_run_goes_on_with_the_session(tmp_path: Path) -> None:
+def test_another_run_continues_the_session(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         view = following(session)
         view.take([asked("Remember 17."), {"role": "assistant", "content": "Yes."}])
     with opened(tmp_path) as session:
         view = following(session)
         view.take([asked("What was it?")])
-        assert [message["content"] for message in view.view()] == [
-            "Remember 17.",
-            "Yes.",
-            "What was it?",
-        ]
+        assert texts(view) == ["Remember 17.", "Yes.", "What was it?"]
         view.take([asked("What was it?"), {"role": "assistant", "content": "17."}])
         assert len(view.view()) == 4
 
 
-def test_another_run_with_the_same_system_prompt_goes_on_too(tmp_path: Path) -> None:
+def test_another_run_with_the_same_system_prompt_continues_too(tmp_path: Path) -> None:
     prompt = {"role": "system", "content": "Be brief."}
     with opened(tmp_path) as session:
         view = following(session)
@@ -139,31 +135,27 @@ def test_another_run_with_the_same_system_prompt_goes_on_too(tmp_path: Path) -> 
         assert not session.operations()
 
 
-class Named(WireDialect):
+class UniqueDialect(WireDialect):
     """Messages with ids."""
 
     unique = True
 
 
-def test_a_history_that_begins_with_a_later_run_is_found_again(tmp_path: Path) -> None:
-    def named(number: int) -> dict[str, Any]:
-        role = "user" if number % 2 == 0 else "assistant"
-        return {"role": role, "content": "Go on.", "name": f"n{number}"}
-
-    talk = [named(number) for number in range(6)]
+def test_a_history_that_starts_with_a_later_run_is_recognized(tmp_path: Path) -> None:
+    talk = [{**message, "name": f"n{n}"} for n, message in enumerate(talked(*["Go on."] * 6))]
     with opened(tmp_path) as session:
-        first = HistoryMirror[Any](session, Named("openai-chat"))
+        first = HistoryMirror[Any](session, UniqueDialect("openai-chat"))
         first.take(talk[:2])
-        first.take(talk[2:3])  # a run without what was before
+        first.take(talk[2:3])  # a run without the messages before it
         first.take(talk[2:4])
     with opened(tmp_path) as session:
-        later = HistoryMirror[Any](session, Named("openai-chat"))
+        later = HistoryMirror[Any](session, UniqueDialect("openai-chat"))
         later.take([dict(message) for message in talk[2:]])
         names = [message.get("name") for message in later.view()]
         assert names == [f"n{number}" for number in range(6)]
 
 
-def test_results_without_calls_and_calls_without_results_harm_nobody(session: Session) -> None:
+def test_unpaired_calls_and_results_are_harmless(session: Session) -> None:
     talk = [
         asked("Go"),
         gave("never", "an orphan"),
@@ -182,7 +174,7 @@ def test_results_without_calls_and_calls_without_results_harm_nobody(session: Se
     assert "late" in text
 
 
-def test_a_window_that_each_step_fills_again_is_folded_again_and_again(session: Session) -> None:
+def test_a_window_that_every_step_fills_is_compacted_repeatedly(session: Session) -> None:
     talk: Talk = [asked("Go")]
     view = following(session)
     for step in range(12):
@@ -216,7 +208,7 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -
                 )
             return "well"
 
-        ask = fit_calls(model, session=session, argument="shown")
+        ask = fit_calls(model, session=session)
         assert ask(talk) == "well"
         assert len(sizes) == 2
         assert session.limit is not None
@@ -225,16 +217,16 @@ def test_a_refusal_for_length_is_followed_by_a_shorter_request(tmp_path: Path) -
         assert len(sizes) == 3
 
 
-def test_other_errors_are_the_callers(session: Session) -> None:
+def test_other_errors_are_raised_unchanged(session: Session) -> None:
     def model(messages: Talk) -> str:
         raise TooLong("rate limit reached")
 
     with pytest.raises(TooLong):
-        fit_calls(model, session=session, argument="shown")([asked("Go")])
+        fit_calls(model, session=session)([asked("Go")])
     assert not session.operations()
 
 
-def test_random_histories_with_restarts_and_rewinds_stay_whole(tmp_path: Path) -> None:
+def test_random_histories_with_restarts_and_reverts_stay_valid(tmp_path: Path) -> None:
     rng = random.Random(7)  # noqa: S311 - no secrets here
     for number in range(25):
         talk: Talk = []
@@ -245,8 +237,7 @@ def test_random_histories_with_restarts_and_rewinds_stay_whole(tmp_path: Path) -
                 talk = [dict(message) for message in talk] + random_step(rng, number, step)
                 view = following(session)
                 view.take(talk)
-                messages = view.view()
-                check_pairs(messages)
+                check_pairs(view.view())
                 assert session.plan().tokens <= session.usable
 
 
@@ -261,64 +252,64 @@ def random_step(rng: random.Random, number: int, step: int) -> Talk:
 
 
 def talked(*texts: str) -> Talk:
-    """What the user and the model said in turn."""
+    """Messages of the user and the model in turn."""
     return [
         {"role": "user" if index % 2 == 0 else "assistant", "content": text}
         for index, text in enumerate(texts)
     ]
 
 
-def words(view: HistoryMirror[Any]) -> list[str]:
+def texts(view: HistoryMirror[Any]) -> list[str]:
     return [message["content"] for message in view.view()]
 
 
-def test_a_history_that_is_all_there_is_takes_the_session_back_to_nothing(session: Session) -> None:
+def test_a_whole_history_with_another_beginning_reverts_everything(session: Session) -> None:
     view = following(session)
     view.take(talked("A secret", "Yes.", "And?"))
     view.take(talked("Something else", "Well.", "And?"), whole=True)
-    assert words(view) == ["Something else", "Well.", "And?"]
+    assert texts(view) == ["Something else", "Well.", "And?"]
     view.take(talked("A third"), whole=True)
-    assert words(view) == ["A third"]
+    assert texts(view) == ["A third"]
     assert session.search("secret")  # nothing was lost
 
 
-def test_a_history_that_slides_is_not_taken_twice(session: Session) -> None:
+def test_a_sliding_history_is_not_added_twice(session: Session) -> None:
     view = following(session)
     whole = talked(*(f"word {number}" for number in range(30)))
     for end in range(5, 30):
         view.take([dict(message) for message in whole[max(0, end - 6) : end]])
-        assert words(view) == [f"word {number}" for number in range(end)]
+        assert texts(view) == [f"word {number}" for number in range(end)]
 
 
-def test_a_beginning_that_is_new_each_time_is_not_taken_twice(session: Session) -> None:
+def test_a_history_whose_first_message_changes_is_not_added_twice(session: Session) -> None:
     view = following(session)
     talk = talked(*(f"word {number}" for number in range(20)))
     for end in range(4, 20):
         view.take([asked(f"It is {end} o'clock."), *talk[1:end]])
-    assert len(words(view)) <= 21
-    assert words(view)[-1] == "word 18"
+    assert len(texts(view)) <= 21
+    assert texts(view)[-1] == "word 18"
 
 
-def test_a_request_beside_the_others_is_taken_back_when_they_go_on(session: Session) -> None:
+def test_a_side_request_is_reverted_when_the_history_continues(session: Session) -> None:
     view = following(session)
     talk = talked("one", "two", "three", "four")
     view.take(talk)
     view.take([asked("A title?")])
-    assert words(view)[-1] == "A title?"
+    assert texts(view)[-1] == "A title?"
     view.take([*talk, asked("five")])
-    assert words(view) == ["one", "two", "three", "four", "five"]
+    assert texts(view) == ["one", "two", "three", "four", "five"]
 
 
-def test_a_history_with_new_ids_each_time_is_known_by_its_words(tmp_path: Path) -> None:
+def test_a_history_with_new_ids_is_recognized_by_its_content(tmp_path: Path) -> None:
     for count in range(2, 7):
         with opened(tmp_path) as session:
-            view = HistoryMirror[Any](session, Named("openai-chat"))
+            view = HistoryMirror[Any](session, UniqueDialect("openai-chat"))
             talk = talked(*(f"word {number}" for number in range(2 * count - 1)))
             view.take([{**message, "name": f"n{count}_{id(message)}"} for message in talk])
-            assert words(view) == [f"word {number}" for number in range(2 * count - 1)]
+            assert texts(view) == [f"word {number}" for number in range(2 * count - 1)]
 
 
-def test_a_window_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+def test_an_unknown_window_is_an_error(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "agent.db") as session:
         view = following(session)
         view.take(talked("Go"))

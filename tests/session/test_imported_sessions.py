@@ -1,4 +1,4 @@
-"""Sessions written message by message: what is told in pieces is there as if told at once."""
+"""Imports: a session that is imported in pieces equals one that is imported at once."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -59,12 +59,12 @@ def address(postgres: str) -> str:
     return new_database(postgres)
 
 
-# --- steps of any kind ---------------------------------------------------------------------
+# --- any steps -----------------------------------------------------------------------------
 
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Step]:
-    """Words, calls, results late and early, prunes, pivots and rewinds in any order."""
+    """Texts, calls, results late and early, prunes, pivots and reverts in any order."""
     result: list[Step] = []
     names: list[str] = []
     calls: list[str] = []
@@ -100,7 +100,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
 
 
 def folded(name: str, tail: str | None) -> list[Step]:
-    """A compaction as a format tells it."""
+    """The messages of a compaction, as a format reads it."""
     reader = FormatReader("test")
     reader.conversation.add_compaction(
         name, (TextPart(text=f"So far {name}"),), None, auto=True, tail=tail
@@ -110,7 +110,7 @@ def folded(name: str, tail: str | None) -> list[Step]:
 
 @st.composite
 def calling(draw: st.DrawFn, number: int) -> tuple[AnyPart, ...]:
-    """Words, and calls that have their results or not."""
+    """A text, and calls with or without results."""
     parts: list[AnyPart] = [TextPart(text=f"I say {number}")]
     for offset, ended in enumerate(draw(st.lists(st.booleans(), max_size=3))):
         value: dict[str, Any] = {"filePath": f"{number}.py"}
@@ -121,7 +121,7 @@ def calling(draw: st.DrawFn, number: int) -> tuple[AnyPart, ...]:
 
 
 def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
-    """Tell a session from its beginning, new or not."""
+    """Import a session from its beginning, new or not."""
     with store.engine.writing():
         row = store.find(name) or store.insert_session(SessionInfo(id=name), FOLDMARK.estimate)
         entry = SessionImport(store.engine, row, COUNT)
@@ -144,7 +144,7 @@ def fill(store: Store, name: str, told_steps: Iterable[Step]) -> None:
 
 
 def collected(told_steps: Iterable[Step]) -> list[Message]:
-    """The same steps put together without a store."""
+    """The messages of the same steps, without a store."""
     together = SessionCollector("opencode")
     together.add(SessionOpened(info=SessionInfo(id="s")))
     for step in told_steps:
@@ -175,32 +175,34 @@ cuts = st.lists(st.floats(0, 1), max_size=3)
 
 
 @given(steps(), cuts)
-def test_steps_of_any_kind_told_in_pieces_in_a_file(made: list[Step], cuts: list[float]) -> None:
+def test_any_steps_can_be_imported_in_pieces_into_a_file(
+    made: list[Step], cuts: list[float]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         grows(str(Path(folder) / "store.db"), made, cuts)
 
 
 @few
 @given(steps(), cuts)
-def test_steps_of_any_kind_told_in_pieces_in_postgres(
+def test_any_steps_can_be_imported_in_pieces_into_postgres(
     address: str, made: list[Step], cuts: list[float]
 ) -> None:
     grows(address, made, cuts)
 
 
-# --- transcripts that were exported again --------------------------------------------------
+# --- repeated exports ----------------------------------------------------------------------
 
 
 @st.composite
 def exports(draw: st.DrawFn) -> list[list[Message]]:
-    """A session, and what was there of it at some earlier moments."""
+    """A session, after some of its earlier states."""
     whole = draw(sessions())
     ends = sorted(draw(st.sets(st.integers(0, len(whole)), max_size=3)))
     return [*(_earlier(whole[:end], draw) for end in ends), whole]
 
 
 def _earlier(messages: list[Message], draw: st.DrawFn) -> list[Message]:
-    """Nothing was pruned yet, and of the last message not all was there."""
+    """An earlier state: nothing pruned yet, and the last message incomplete."""
     if draw(st.booleans()):
         messages = [with_parts(message, lambda _, part: _unpruned(part)) for message in messages]
     if messages and draw(st.booleans()):
@@ -226,7 +228,7 @@ def _waiting(part: AnyPart) -> AnyPart:
 
 
 def is_the_same_at_last(where: str, told_exports: list[list[Message]]) -> None:
-    """However often it was exported and imported in between."""
+    """Check that imports of earlier states do not change the result."""
     pieces, once = uuid4().hex, uuid4().hex
     with Store.open(where, durable=False) as store:
         for messages in (*told_exports, told_exports[-1]):
@@ -235,14 +237,12 @@ def is_the_same_at_last(where: str, told_exports: list[list[Message]]) -> None:
     results, expected = told(where, pieces), told(where, once)
     for each in (results, expected):
         each["export"]["info"] = each["row"] = None
-        # What was pruned is one act, or several.
+        # Marks may belong to one operation or to several.
         operations: list[Any] = each.pop("acts")
         each["pivots"] = [operation for operation in operations if operation[0] == "pivot"]
-        marks: list[dict[int, Number]] = [
-            operation[-1] for operation in operations if operation[-1]
-        ]
+        marks: list[dict[int, Number]] = [one[-1] for one in operations if one[-1]]
         each["marks"] = sorted(mark for entry in marks for mark in entry.items())
-        each["past"] = replace(each["past"], marks={})  # with those of one act all are read
+        each["past"] = replace(each["past"], marks={})
     assert results == expected
     messages = told_exports[-1]
     assert results["export"]["messages"] == as_json(messages)
@@ -253,27 +253,27 @@ def as_json(messages: list[Message]) -> Any:
 
 
 @given(exports())
-def test_sessions_exported_again_and_again_in_a_file(made: list[list[Message]]) -> None:
+def test_repeated_exports_can_be_imported_into_a_file(made: list[list[Message]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         is_the_same_at_last(str(Path(folder) / "store.db"), made)
 
 
 @few
 @given(exports())
-def test_sessions_exported_again_and_again_in_postgres(
+def test_repeated_exports_can_be_imported_into_postgres(
     address: str, made: list[list[Message]]
 ) -> None:
     is_the_same_at_last(address, made)
 
 
-# --- by hand -------------------------------------------------------------------------------
+# --- single cases --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [3, 5])
-def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
+def test_imports_in_batches_and_message_by_message_are_equal(
     where: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session too large to be held: each message is written, and requests are read again."""
+    """In a session too large for memory each message is written, and requests are read again."""
     result = generate(seed, messages=250, pivots=True, window=30_000).messages
     with Store.open(where, durable=False) as store:
         fill(store, "held", result)
@@ -286,7 +286,7 @@ def test_what_is_written_at_once_and_what_is_read_back_make_no_difference(
     assert entry == read
 
 
-def test_an_export_with_a_pivot_that_was_undone_is_the_same_again(where: str) -> None:
+def test_an_export_with_an_undone_pivot_is_imported_unchanged(where: str) -> None:
     with opened(where, "a") as session:
         work(session)
         session.compact("Folded.")

@@ -1,4 +1,4 @@
-"""What a program may get wrong with a session is told before anything is written."""
+"""Wrong input to a session is refused before anything is written."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ WRONG: dict[str, Wrong] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_what_could_not_be_read_again_is_not_written(where: str, wrong: Wrong) -> None:
+def test_values_that_could_not_be_read_again_are_refused(where: str, wrong: Wrong) -> None:
     with foldmark.open(where, session="s") as session:
         session.record([ToolPart(tool="b", call_id="c", state=Pending(input={}))])
         before, view = session.info, session.view()
@@ -51,12 +51,12 @@ def test_what_could_not_be_read_again_is_not_written(where: str, wrong: Wrong) -
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\0b", "a\ud800"])
-def test_a_session_cannot_have_any_id(where: str, name: str) -> None:
+def test_invalid_session_ids_are_refused(where: str, name: str) -> None:
     with pytest.raises(foldmark.BadInput, match="cannot be a session id"):
         foldmark.open(where, session=name)
 
 
-def test_a_result_that_comes_after_its_call_was_folded_is_kept(where: str) -> None:
+def test_a_result_for_a_folded_call_is_stored(where: str) -> None:
     with foldmark.open(where, window=8_000, output=1_000) as session:
         session.user("Look")
         session.record([ToolPart(tool="b", call_id="late", state=Pending(input={}))])
@@ -74,7 +74,7 @@ def test_a_result_that_comes_after_its_call_was_folded_is_kept(where: str) -> No
             session.result("late", "again")
 
 
-def test_what_a_revert_hides_is_found_as_such_and_can_be_gone_back_to(where: str) -> None:
+def test_reverted_messages_are_found_and_can_be_reverted_to(where: str) -> None:
     with foldmark.open(where) as session:
         ids = [session.user(f"word{number}").id for number in range(5)]
         session.revert(ids[1])
@@ -87,7 +87,7 @@ def test_what_a_revert_hides_is_found_as_such_and_can_be_gone_back_to(where: str
         assert session.view().indexes == (0, 1)
 
 
-def test_coloured_output_is_found_by_its_words(where: str) -> None:
+def test_colored_output_is_found(where: str) -> None:
     with foldmark.open(where) as session:
         session.user("pytest said \x1b[31mFAILED\x1b[0m twice")
         assert [hit.handle for hit in session.search("failed")] == ["h0"]
@@ -95,21 +95,21 @@ def test_coloured_output_is_found_by_its_words(where: str) -> None:
         assert [hit.handle for hit in session.search("failed")] == ["h0"]
 
 
-def test_views_of_thousands_of_like_messages_are_compared_at_once() -> None:
+def test_views_of_thousands_of_equal_messages_are_compared_quickly() -> None:
     def view(texts: list[str]) -> View:
         messages: list[PromptMessage] = [UserMessage(content=(Text(text=text),)) for text in texts]
         return View(messages=tuple(messages), indexes=(), tokens=len(texts), pivot=None)
 
     old = ["ok", "fine"] * 4_000
     new = [*old[:100], "summary", *old[5_000:]]
-    results = view_diff(view(old), view(new))  # all with all would take minutes
-    assert len(results.added) - len(results.removed) == len(new) - len(old)
+    large = view_diff(view(old), view(new))  # comparing all pairs would take minutes
+    assert len(large.added) - len(large.removed) == len(new) - len(old)
     small = view_diff(view(["a", "b", "c", "b"]), view(["a", "x", "c", "b"]))
-    output = [(change, message.content[0]) for change, message in small.changes]
-    assert output == [("removed", Text(text="b")), ("added", Text(text="x"))]
+    changes = [(change, message.content[0]) for change, message in small.changes]
+    assert changes == [("removed", Text(text="b")), ("added", Text(text="x"))]
 
 
-def test_a_name_that_means_something_to_sqlite_is_a_name(
+def test_a_file_name_with_sqlite_syntax_is_only_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -141,5 +141,5 @@ def test_a_store_on_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_shown_messages_tell_their_role() -> None:
+def test_prompt_messages_have_a_role() -> None:
     assert UserMessage(content=()).role == "user"

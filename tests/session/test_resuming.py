@@ -1,4 +1,4 @@
-"""How a session goes on after a compaction: by itself only where a turn was cut, and unseen."""
+"""Resuming after a compaction: automatically only in the middle of a turn."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import foldmark
 from foldmark.model.messages import FilePart, TextPart
 from foldmark.model.prompt_messages import ToolMessage, UserMessage
 from foldmark.policy import OPENCODE
-from tests.support.compacted_sessions import NO_PRUNE, pivots, said_for_the_user
+from tests.support.compacted_sessions import NO_PRUNE, pivots, synthetic_texts
 from tests.support.failing_models import prompt_texts
 from tests.support.session_strategies import PNG
 from tests.support.stored_sessions import opened, step
@@ -14,8 +14,8 @@ from tests.support.stored_sessions import opened, step
 CONTINUE = OPENCODE.compact.resume
 
 
-class MayNot:
-    """A hook that lets no session go on by itself."""
+class NoResume:
+    """A hook that forbids resuming."""
 
     def before_continue(self, _: str) -> bool:
         return False
@@ -28,38 +28,38 @@ def mid_work(session: foldmark.Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("auto", "finished", "hooks", "said"),
+    ("auto", "finished", "hooks", "expected"),
     [
         (True, False, [], [CONTINUE]),
-        (True, False, [MayNot()], []),
+        (True, False, [NoResume()], []),
         (True, True, [], []),
         (False, False, [], []),
     ],
     ids=["cut", "vetoed", "answered", "by hand"],
 )
-def test_a_session_goes_on_by_itself_only_where_a_turn_was_cut(
-    where: str, *, auto: bool, finished: bool, hooks: list[object], said: list[str]
+def test_a_session_resumes_by_itself_only_in_the_middle_of_a_turn(
+    where: str, *, auto: bool, finished: bool, hooks: list[object], expected: list[str]
 ) -> None:
     with opened(where, "s", policy="opencode", hooks=hooks, summarizer="digest") as session:
         mid_work(session)
         if finished:
-            session.record("All is mended.")
+            session.record("All is fixed.")
         session.compact(auto=auto)
-        assert said_for_the_user(session) == said
+        assert synthetic_texts(session) == expected
 
 
-def test_our_own_policy_says_nothing_in_the_users_place_where_their_request_is_there(
+def test_our_own_policy_adds_no_user_message_if_the_request_is_visible(
     where: str,
 ) -> None:
     with opened(where, "s", policy=NO_PRUNE, summarizer="digest") as session:
         mid_work(session)
         session.messages()
         assert pivots(session)
-        assert said_for_the_user(session) == []
+        assert synthetic_texts(session) == []
         assert isinstance(session.view().messages[-1], UserMessage | ToolMessage)
 
 
-def test_a_request_that_overflowed_is_said_again_with_its_files_named(where: str) -> None:
+def test_a_request_that_overflowed_is_repeated_with_the_names_of_its_files(where: str) -> None:
     with opened(where, "s", policy="opencode", summarizer="digest") as session:
         mid_work(session)
         session.record("Done.")
@@ -70,4 +70,4 @@ def test_a_request_that_overflowed_is_said_again_with_its_files_named(where: str
         texts = [part.text for part in last.parts if isinstance(part, TextPart)]
         assert texts == ["And what is this?", "[Attached image/png: shot.png]"]
         assert prompt_texts(session.view().messages[-1:]) == texts
-        assert said_for_the_user(session) == []
+        assert synthetic_texts(session) == []

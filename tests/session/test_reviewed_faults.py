@@ -17,6 +17,7 @@ from foldmark.model.events import Event
 from foldmark.model.messages import Completed, Message, Pending, TextPart, ToolPart, UserInfo
 from foldmark.policy import FOLDMARK
 from foldmark.providers.models import model_named as summarizer
+from foldmark.session.hooks import CompactionChange
 from foldmark.session.session import Session
 from foldmark.summary.redaction import mask_secrets
 from foldmark.summary.transcript import TextLimits, transcript_blocks
@@ -46,17 +47,17 @@ def work(session: Session, steps: int = 12) -> None:
         "-----BEGIN PRIVATE KEY-----" * 500,
     ],
 )
-def test_no_text_keeps_the_masking_from_its_end(text: str) -> None:
+def test_masking_ends_for_every_text(text: str) -> None:
     assert len(mask_secrets(text)) <= len(text) + 100
 
 
-def test_the_name_of_a_field_tells_that_its_value_is_a_secret() -> None:
+def test_a_field_name_marks_its_value_as_secret() -> None:
     state = Pending(input={"api_key": "Zx81kQ93mmPq77Lw", "path": "app/parser_81.py"})
     part = ToolPart(tool="login", call_id="c", state=state)
     log = Log(by_classes, [Message(info=UserInfo(id="u"), parts=(part,))])
-    (remaining,) = masked_entry(log.entries[0]).message.parts
-    assert isinstance(remaining, ToolPart)
-    assert remaining.state.input == {"api_key": "[masked: value]", "path": "app/parser_81.py"}
+    (masked,) = masked_entry(log.entries[0]).message.parts
+    assert isinstance(masked, ToolPart)
+    assert masked.state.input == {"api_key": "[masked: value]", "path": "app/parser_81.py"}
 
 
 def test_a_recorded_text_cannot_pass_for_another_speaker() -> None:
@@ -67,19 +68,19 @@ def test_a_recorded_text_cannot_pass_for_another_speaker() -> None:
     assert "\n  [User]: From now on" in block
 
 
-def test_who_is_told_of_a_piece_may_not_wait_for_the_compaction(tmp_path: Path) -> None:
+def test_a_subscriber_of_deltas_must_not_wait_for_the_compaction(tmp_path: Path) -> None:
     refused: list[str] = []
     with foldmark.open(
         tmp_path / "a.db", window=60_000, output=4_000, summarizer=ScriptedModel(LONG[:900])
     ) as session:
 
-        def told(_: Event) -> None:
+        def subscriber(_: Event) -> None:
             try:
                 session.compact()
             except foldmark.BadInput as error:
                 refused.append(str(error))
 
-        session.subscribe(told, ["compaction.delta"])
+        session.subscribe(subscriber, ["compaction.delta"])
         work(session)
         assert session.compact() is not None
     assert refused
@@ -88,20 +89,20 @@ def test_who_is_told_of_a_piece_may_not_wait_for_the_compaction(tmp_path: Path) 
 
 def test_subscribers_are_called_when_no_lock_is_held(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "a.db", window=60_000, summarizer="digest") as session:
-        operation = threading.Event()
+        finished = threading.Event()
 
-        def told(_: Event) -> None:
+        def subscriber(_: Event) -> None:
             # Another thread must be able to use the session meanwhile.
-            thread = threading.Thread(target=lambda: (session.view(), operation.set()))
+            thread = threading.Thread(target=lambda: (session.view(), finished.set()))
             thread.start()
             thread.join(20)
 
-        session.subscribe(told, ["message.written"])
+        session.subscribe(subscriber, ["message.written"])
         session.user("Look at the parser.")
-        assert operation.is_set()
+        assert finished.is_set()
 
 
-def test_secrets_in_an_answer_are_masked_as_it_comes(tmp_path: Path) -> None:
+def test_secrets_in_streamed_text_are_masked(tmp_path: Path) -> None:
     key = "sk-ant-" + "a1B2c3D4" * 6
     pieces: list[str] = []
     with foldmark.open(
@@ -117,7 +118,7 @@ def test_secrets_in_an_answer_are_masked_as_it_comes(tmp_path: Path) -> None:
     assert "".join(pieces) == "The key is [masked: anthropic key] and the parser is slow"
 
 
-def test_settings_hold_beside_a_policy_of_ones_own(tmp_path: Path) -> None:
+def test_settings_adjust_a_custom_policy(tmp_path: Path) -> None:
     own = replace(FOLDMARK, name="mine")
     with foldmark.open(
         tmp_path / "a.db", policy=own, auto=False, prune=False, compaction_calls=1
@@ -128,14 +129,14 @@ def test_settings_hold_beside_a_policy_of_ones_own(tmp_path: Path) -> None:
         assert session.policy.compact.calls == 1
 
 
-def test_another_window_of_the_same_model_keeps_what_else_was_set(tmp_path: Path) -> None:
+def test_a_new_output_limit_keeps_the_window(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "a.db", window=50_000, summarizer="digest") as session:
         session.switch_model(output=2_000)
         assert session.limit is not None
         assert (session.limit.context, session.limit.output) == (50_000, 2_000)
 
 
-def test_a_window_without_room_for_anything_is_told_as_such(tmp_path: Path) -> None:
+def test_a_window_without_usable_tokens_is_refused(tmp_path: Path) -> None:
     with foldmark.open(
         tmp_path / "a.db", window=8_192, output=8_192, policy="opencode", summarizer="digest"
     ) as session:
@@ -144,7 +145,7 @@ def test_a_window_without_room_for_anything_is_told_as_such(tmp_path: Path) -> N
             session.compact()
 
 
-def test_pivots_made_by_hand_are_no_thrashing(tmp_path: Path) -> None:
+def test_manual_compactions_are_not_thrashing(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "a.db", window=40_000, summarizer="digest") as session:
         work(session, 24)
         for _ in range(2):
@@ -162,7 +163,7 @@ def test_a_target_is_a_number_of_tokens(tmp_path: Path) -> None:
         session.compact(target=0)
 
 
-def test_requests_after_a_place_are_not_remembered_as_before_it() -> None:
+def test_requests_after_an_index_are_not_remembered_as_before_it() -> None:
     requests = Requests()
     for index in (5, 7):
         message = Message(info=UserInfo(id=str(index)), parts=(TextPart(text=f"R{index}"),))
@@ -171,14 +172,12 @@ def test_requests_after_a_place_are_not_remembered_as_before_it() -> None:
 
 
 def test_a_forbidden_compaction_keeps_the_old_model(tmp_path: Path) -> None:
-    class No:
-        def before_compact(self, _: Any) -> Any:
-            from foldmark.session.hooks import CompactionChange  # noqa: PLC0415 - here alone
-
+    class Veto:
+        def before_compact(self, _: Any) -> CompactionChange:
             return CompactionChange(veto="not now")
 
     with foldmark.open(
-        tmp_path / "a.db", window=60_000, hooks=[No()], summarizer="digest"
+        tmp_path / "a.db", window=60_000, hooks=[Veto()], summarizer="digest"
     ) as session:
         work(session, 24)
         with pytest.raises(CompactionStopped, match="forbids"):
@@ -188,13 +187,13 @@ def test_a_forbidden_compaction_keeps_the_old_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["<a>_a:" * 26, "_" * 20_000 + "x", "a:" * 5_000])
-def test_no_line_keeps_an_outcome_from_being_told(line: str) -> None:
+def test_an_outcome_is_found_for_any_line(line: str) -> None:
     state = Completed(input={"command": "make"}, output=f"{line}\nall is well")
-    results = outcome(ToolPart(tool="bash", call_id="c", state=state))
-    assert results is not None
-    assert not results.failed
+    result = outcome(ToolPart(tool="bash", call_id="c", state=state))
+    assert result is not None
+    assert not result.failed
 
 
-def test_an_address_of_a_server_is_one_of_the_web() -> None:
+def test_a_base_url_must_be_http() -> None:
     with pytest.raises(foldmark.BadPolicy, match="http"):
         summarizer("openai:one", base_url="ftp://repo")

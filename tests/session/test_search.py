@@ -1,4 +1,4 @@
-"""What was said is found again, shown or hidden; and what is searched for is data, never syntax."""
+"""Search: visible and hidden text is found, and queries are data, never syntax."""
 
 import sqlite3
 
@@ -75,18 +75,18 @@ FOUND: dict[str, set[int]] = {
 
 
 def handles(session: foldmark.Session, query: str, limit: int = 50) -> set[str]:
-    return {results.handle for results in session.search(query, limit=limit)}
+    return {hit.handle for hit in session.search(query, limit=limit)}
 
 
-def said(number: int, text: str) -> Message:
+def user_message(number: int, text: str) -> Message:
     return Message(info=UserInfo(id=f"m{number}"), parts=(TextPart(text=text),))
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_words_are_found_whatever_they_are(where: str, *, indexed: bool) -> None:
-    """Whole or by their beginning, in any case, in every script; also before they are indexed."""
+def test_words_of_any_script_are_found(where: str, *, indexed: bool) -> None:
+    """Whole words and prefixes, in any case; also before they are indexed."""
     if indexed:
-        fill(where, [said(number, text) for number, text in enumerate(SAID)])
+        fill(where, [user_message(number, text) for number, text in enumerate(SAID)])
     with opened(where, "s") as session:
         for text in () if indexed else SAID:
             session.user(text)
@@ -98,7 +98,7 @@ def test_words_are_found_whatever_they_are(where: str, *, indexed: bool) -> None
 
 def test_exact_matches_come_first_then_the_newest(where: str) -> None:
     texts = ["repo parser", "parser of the repo", "repo parser again", "parser repo"]
-    fill(where, [said(number, text) for number, text in enumerate(texts)])
+    fill(where, [user_message(number, text) for number, text in enumerate(texts)])
     with opened(where, "s") as session:
         assert [hit.place for hit in session.search("repo parser")] == [2, 0, 3, 1]
         assert [hit.place for hit in session.search("repo parser", limit=1)] == [2]
@@ -106,14 +106,14 @@ def test_exact_matches_come_first_then_the_newest(where: str) -> None:
         assert session.search("repo parser")[0].snippet == "repo parser again"
 
 
-def test_what_is_told_of_a_find(where: str) -> None:
+def test_a_hit_has_its_state_snippet_and_handle(where: str) -> None:
     with opened(where, "s") as session:
         work(session, words=("zebra", "lynx"))
         session.prune()
-        results = {hit.handle: hit for hit in session.search("zebra", limit=100)}
-        assert len(results) == 15
-        assert {hit.state for hit in results.values()} == {"pruned", "shown"}
-        for name, hit in results.items():
+        hits = {hit.handle: hit for hit in session.search("zebra", limit=100)}
+        assert len(hits) == 15
+        assert {hit.state for hit in hits.values()} == {"pruned", "shown"}
+        for name, hit in hits.items():
             assert (hit.kind, hit.tool) == ("tool", "read")
             assert "zebra" in hit.snippet
             assert "zebra" in session.recall(name)
@@ -126,7 +126,7 @@ def test_what_is_told_of_a_find(where: str) -> None:
         assert {hit.state for hit in session.search("zebra", limit=100)} == {"shown"}
 
 
-def test_hidden_words_are_found(where: str) -> None:
+def test_reverted_text_is_found(where: str) -> None:
     with opened(where, "s") as session:
         first = session.user("One")
         session.user("A giraffe")
@@ -138,10 +138,10 @@ def test_hidden_words_are_found(where: str) -> None:
         assert session.search("giraffe")[0].state == "shown"
 
 
-def test_a_late_result_is_found_by_its_words(where: str) -> None:
+def test_a_late_result_is_found(where: str) -> None:
     with opened(where, "s") as session:
         session.record([call("c", "okapi.py")])
-        with session.fork(session="f") as fork:  # indexes what there is
+        with session.fork(session="f") as fork:  # indexes the messages so far
             session.result("c", "a walrus sleeps")
             assert handles(session, "walrus") == handles(session, "okapi") == {"h0"}
             assert handles(fork, "walrus") == set()
@@ -153,10 +153,10 @@ def test_a_late_result_is_found_by_its_words(where: str) -> None:
 
 def rewrite(session: Session, old: Message, text: str) -> None:
     parts = (TextPart(text=text),)
-    writer.amend(state_of(session), old.id, lambda entry: replace(entry, parts=parts))
+    writer.amend(state_of(session), old.id, lambda message: replace(message, parts=parts))
 
 
-def test_a_fork_finds_its_own_words_whatever_becomes_of_its_origin(where: str) -> None:
+def test_a_fork_finds_its_own_text_whatever_happens_to_its_origin(where: str) -> None:
     with opened(where, "s") as session:
         old = session.record("a walrus sleeps")
         forks = [session.fork(session=f"f{number}") for number in range(2)]
@@ -182,23 +182,19 @@ def test_a_fork_finds_its_own_words_whatever_becomes_of_its_origin(where: str) -
         assert handles(fork, "walrus") == {"h0"}
 
 
-def test_what_stands_beside_the_parts_does_not_crowd_out_what_is_in_them(where: str) -> None:
-    """Every answer names the folder; only one part speaks of it."""
+def test_text_in_parts_is_found_before_other_fields(where: str) -> None:
+    """Every reply has the directory in its info; only one part mentions it."""
     path = Path(cwd="/home/repo", root="/home/repo")
-    messages = [said(0, "the repo stands")]
-    messages += [
-        Message(
-            info=AssistantInfo(id=f"a{number}", path=path, finish="stop"),
-            parts=(TextPart(text="yes"),),
-        )
-        for number in range(200)
-    ]
+    messages = [user_message(0, "the repo stands")]
+    for number in range(200):
+        info = AssistantInfo(id=f"a{number}", path=path, finish="stop")
+        messages.append(Message(info=info, parts=(TextPart(text="yes"),)))
     fill(where, messages)
     with opened(where, "s") as session:
         assert [hit.place for hit in session.search("repo", limit=1)] == [0]
 
 
-def test_inputs_outputs_and_names_of_files_are_found_and_their_bytes_are_not(where: str) -> None:
+def test_inputs_outputs_and_file_names_are_found_but_no_file_content(where: str) -> None:
     shot = FilePart(mime="image/png", url=PNG, filename="okapi.png")
     state = Completed(input={"pattern": "lynx|puma"}, output="two otters", title="an ibex")
     info = AssistantInfo(id="a", finish="stop")
@@ -227,16 +223,16 @@ HOSTILE = (
 
 
 def holds(text: str, query: str) -> bool:
-    previous, expected = set(words(text)), set(words(query))
-    return bool(expected) and all(
-        word in previous or any(other.startswith(word) for other in previous) for word in expected
+    known, required = set(words(text)), set(words(query))
+    return bool(required) and all(
+        any(other.startswith(word) for other in known) for word in required
     )
 
 
 def test_hostile_queries_are_data(where: str) -> None:
     texts = ["the repo and its parser", "repo or parser, not near", "a rowid \u017ftop doc repo"]
     texts.append(" ".join(f"{number}" for number in range(20_000)))
-    fill(where, [said(number, text) for number, text in enumerate(texts)])
+    fill(where, [user_message(number, text) for number, text in enumerate(texts)])
     texts.append("repo parser, not indexed yet; 1 2 3 words")
     with opened(where, "s") as session:
         session.user(texts[-1])
@@ -265,7 +261,7 @@ def test_both_engines_find_the_same(
     address: str,
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[Message],
-    asked: list[str],
+    terms: list[str],
     first: int,
 ) -> None:
     """Some messages are indexed, the others not yet."""
@@ -277,8 +273,8 @@ def test_both_engines_find_the_same(
         with opened(where, name) as session:
             for message in messages[first:]:
                 session.user(message) if message.is_user else session.record(message)
-            results.append([handles(session, query) for query in asked])
-            hits = [hit for query in asked for hit in session.search(query, limit=50)]
+            results.append([handles(session, query) for query in terms])
+            hits = [hit for query in terms for hit in session.search(query, limit=50)]
             assert all(session.recall(hit.handle) is not None for hit in hits)
     assert results[0] == results[1]
 
@@ -291,8 +287,8 @@ def _sessions(where: str) -> list[str]:
         store.close()
 
 
-def test_the_index_is_sound_after_much_change(tmp_path: pytest.TempPathFactory) -> None:
-    """SQLite's index holds no text of its own: what is taken out must be what was put in."""
+def test_the_index_is_consistent_after_many_changes(tmp_path: pytest.TempPathFactory) -> None:
+    """SQLite's index has no text of its own: it must remove exactly what it added."""
     where = f"{tmp_path}/store.db"
     with opened(where, "s") as session:
         for number in range(20):

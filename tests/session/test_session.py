@@ -1,6 +1,5 @@
-"""A session, on both engines: said, shown, pruned, compacted, taken back, found again."""
+"""The public face of a session, on both engines."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from foldmark.compaction.situation import CompactionRequest
 from foldmark.model.messages import Pending, TextPart, ToolPart
 from foldmark.model.values import Frozen
 from foldmark.session.hooks import CompactionChange
-from foldmark.session.session import state_of
 from foldmark.tokens.limits import Limit
 
 
@@ -30,7 +28,7 @@ def opened(where: str, **more: Any) -> foldmark.Session:
     return foldmark.open(where, window=8_000, output=1_000, **more)
 
 
-def test_undo_gives_the_very_view_of_before(where: str) -> None:
+def test_undo_restores_the_exact_view(where: str) -> None:
     with opened(where) as session:
         worked(session)
         views = [session.view()]
@@ -53,7 +51,7 @@ def test_undo_gives_the_very_view_of_before(where: str) -> None:
             session.redo()
 
 
-def test_what_is_opened_again_is_what_was_closed(where: str) -> None:
+def test_a_reopened_session_has_the_same_view(where: str) -> None:
     with opened(where, session="repo") as session:
         worked(session)
         session.prune()
@@ -63,16 +61,6 @@ def test_what_is_opened_again_is_what_was_closed(where: str) -> None:
     with opened(where, session="repo") as again:
         assert again.view() == view
         assert again.plan() == plan
-
-
-def test_async_forms_do_the_same(where: str) -> None:
-    async def talk() -> int:
-        async with await foldmark.aopen(where, window=8_000, output=1_000) as session:
-            await session.auser("Hello")
-            await session.arecord("Hello to you")
-            return len(await session.amessages())
-
-    assert asyncio.run(talk()) == 2
 
 
 def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> None:
@@ -92,40 +80,20 @@ def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> 
         assert [pivot.kind for pivot in session.operations()] == ["pivot"]
 
 
-def test_an_automatic_compaction_is_none_where_the_policy_is_not(where: str) -> None:
-    with opened(where, auto=False) as session:
-        worked(session, steps=3)
-        assert session.compact("All is well.", auto=True) is None
-        assert session.compact("All is well.") is not None
-
-
 class Wishes:
     def before_compact(self, compaction: CompactionRequest) -> CompactionChange:
         return CompactionChange(context=(f"{compaction.tokens} tokens",), prompt="Be brief.")
 
 
-def test_what_a_hook_wishes_of_a_summary_is_found_with_its_marker(where: str) -> None:
+def test_the_options_of_a_hook_are_stored_with_the_marker(where: str) -> None:
     with opened(where, hooks=[Wishes()]) as session:
         session.user("Hello")
         tokens = session.tokens
         session.queue()
-        events = session.events()[-1]
-        assert events.kind == "compaction.queued"
-        assert (events.data["context"], events.data["prompt"]) == (
-            [f"{tokens} tokens"],
-            "Be brief.",
-        )
-
-
-class Stops:
-    def before_continue(self, session: str) -> bool:
-        return not session.startswith("stop")
-
-
-def test_a_hook_decides_whether_a_loop_goes_on(where: str) -> None:
-    for name, expected in (("go", True), ("stop", False)):
-        with opened(where, session=name, hooks=[Stops()]) as session:
-            assert state_of(session).hooks.may_continue(name) is expected
+        event = session.events()[-1]
+        assert event.kind == "compaction.queued"
+        expected = ([f"{tokens} tokens"], "Be brief.")
+        assert (event.data["context"], event.data["prompt"]) == expected
 
 
 VALUES = (str, int, tuple, Frozen, Limit, type(None))
@@ -136,7 +104,7 @@ def public(kind: type) -> list[str]:
 
 
 def public_calls() -> set[str]:
-    """The public methods of a session; the async form of another one is none of its own."""
+    """The public methods of a session, without async forms."""
     session = foldmark.Session
     calls = {name for name in public(session) if callable(getattr(session, name))}
     return {name for name in calls if name[0] != "a" or name[1:] not in calls}
@@ -144,19 +112,18 @@ def public_calls() -> set[str]:
 
 def test_every_blocking_call_has_an_async_form() -> None:
     lacking = {name for name in public_calls() if not hasattr(foldmark.Session, f"a{name}")}
-    assert lacking == {"subscribe"}  # which waits for nothing
+    assert lacking == {"subscribe"}  # it never blocks
 
 
-def test_a_session_has_few_public_methods_each_with_a_line_of_its_own(tmp_path: Path) -> None:
+def test_a_session_has_few_public_methods_each_with_a_docstring(tmp_path: Path) -> None:
     assert len(public_calls()) <= 35
     for name in public(foldmark.Session):
         assert (getattr(foldmark.Session, name).__doc__ or "").split("\n")[0].endswith(".")
     assert "__getattr__" not in dir(foldmark.Session)
-    # What is reached through an attribute is a value, and no other part of the session.
+    # Attributes are values, not other parts of the session.
     with opened(str(tmp_path / "s.db")) as session:
         values = [getattr(session, name) for name in public(type(session))]
-        parts = [entry for entry in values if not isinstance(entry, VALUES) and not callable(entry)]
-        assert not parts
+        assert all(isinstance(value, VALUES) or callable(value) for value in values)
 
 
 class Refused(Exception):
@@ -177,5 +144,5 @@ def test_a_session_recovers_from_a_refusal_and_learns_the_window(tmp_path: Path)
         assert session.view().tokens < 8_000
         assert session.limit is not None
         assert session.limit.context == 8_000
-        assert session.recover(Refused(text))  # the provider counts more than we do
+        assert session.recover(Refused(text))  # the provider counts more tokens than we do
         assert session.limit.context == 7_200

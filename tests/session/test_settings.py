@@ -1,4 +1,4 @@
-"""What a user sets for themselves: thresholds, reserves, the environment, the name of a preset."""
+"""Adjusting a policy: thresholds, reserves, environment variables, names of presets."""
 
 import pytest
 from msgspec.structs import replace
@@ -16,26 +16,26 @@ NO = ("", "0", "false", "False", "no", "off")
 
 
 def with_thresholds(**thresholds: Threshold) -> Policy:
-    """Our own policy, with a threshold for single models (`claude_` stands for `claude-`)."""
-    kwargs = {name.replace("_", "-"): threshold for name, threshold in thresholds.items()}
-    return replace(FOLDMARK, window=replace(FOLDMARK.window, thresholds=kwargs))
+    """Our own policy with thresholds for models (`claude_` stands for `claude-`)."""
+    by_model = {name.replace("_", "-"): threshold for name, threshold in thresholds.items()}
+    return replace(FOLDMARK, window=replace(FOLDMARK.window, thresholds=by_model))
 
 
 # --- thresholds -----------------------------------------------------------------------------
 
 
-def test_a_threshold_up_to_one_is_a_fraction_of_the_context() -> None:
-    assert usable(FOLDMARK.adjusted(threshold=0.5), CLAUDE) == 100_000
-    assert usable(FOLDMARK.adjusted(threshold=0.001), CLAUDE) == 200
-
-
-def test_a_threshold_above_one_is_tokens() -> None:
-    assert usable(FOLDMARK.adjusted(threshold=150_000), CLAUDE) == 150_000
-    assert usable(FOLDMARK.adjusted(threshold=60_000.0), CLAUDE) == 60_000
+@pytest.mark.parametrize(
+    ("threshold", "tokens"),
+    [(0.5, 100_000), (0.001, 200), (150_000, 150_000), (60_000.0, 60_000)],
+)
+def test_a_threshold_is_a_fraction_up_to_one_and_tokens_above(
+    threshold: Threshold, tokens: int
+) -> None:
+    assert usable(FOLDMARK.adjusted(threshold=threshold), CLAUDE) == tokens
 
 
 @pytest.mark.parametrize("threshold", [1, 1.0, 200_000, 10**9])
-def test_a_threshold_never_gives_more_room_than_there_is(threshold: Threshold) -> None:
+def test_a_threshold_never_exceeds_the_usable_window(threshold: Threshold) -> None:
     assert usable(FOLDMARK.adjusted(threshold=threshold), CLAUDE) == 191_808
 
 
@@ -59,7 +59,7 @@ def test_a_model_has_its_own_threshold_by_its_exact_name() -> None:
     assert usable(policy, CLAUDE) == 150_000
 
 
-def test_the_longest_pattern_wins_and_an_exact_name_beats_it() -> None:
+def test_the_longest_pattern_wins_unless_a_name_is_exact() -> None:
     thresholds: dict[str, Threshold] = {"*": 1_000, "claude-*": 2_000, "claude-haiku-*": 3_000}
     rules = replace(FOLDMARK.window, thresholds=thresholds | {"claude-h": 4_000})
     assert threshold_for(rules, "gpt-4") == 1_000
@@ -68,50 +68,42 @@ def test_the_longest_pattern_wins_and_an_exact_name_beats_it() -> None:
     assert threshold_for(rules, "claude-h") == 4_000
 
 
-def test_overflow_asks_for_the_threshold_of_the_model() -> None:
+def test_overflow_uses_the_threshold_of_the_model() -> None:
     policy = with_thresholds(claude_small=0.5)
     assert is_overflow(policy, 100_000, CLAUDE, "claude-small")
     assert not is_overflow(policy, 100_000, CLAUDE, "claude-large")
 
 
 @pytest.mark.parametrize("threshold", [0, -1, -0.5, 1.5, 100.25])
-def test_a_threshold_that_makes_no_sense_is_refused(threshold: Threshold) -> None:
+def test_a_senseless_threshold_is_refused(threshold: Threshold) -> None:
     with pytest.raises(BadPolicy, match=r"threshold is .*fraction like 0\.8 or a number"):
         FOLDMARK.adjusted(threshold=threshold)
 
 
 def test_a_negative_reserve_is_refused() -> None:
-    with pytest.raises(
-        BadPolicy, match="reserved must be a whole number of tokens, 0 or more, not -1"
-    ):
+    problem = "reserved must be a whole number of tokens, 0 or more, not -1"
+    with pytest.raises(BadPolicy, match=problem):
         FOLDMARK.adjusted(reserved=-1)
     with pytest.raises(BadPolicy):
         OPENCODE.adjusted(reserved=-20_000)
 
 
-# --- the environment ------------------------------------------------------------------------
+# --- environment variables ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", AUTOCOMPACT)
+@pytest.mark.parametrize("name", [*AUTOCOMPACT, *PRUNE])
 @pytest.mark.parametrize("value", YES)
-def test_the_environment_switches_automatic_compaction_off(name: str, value: str) -> None:
+def test_the_environment_switches_automatic_compaction_or_pruning_off(
+    name: str, value: str
+) -> None:
     policy = FOLDMARK.in_environment({name: value})
-    assert not policy.auto
-    assert policy.prune.on
-    assert not is_overflow(policy, 10**9, CLAUDE)
-
-
-@pytest.mark.parametrize("name", PRUNE)
-@pytest.mark.parametrize("value", YES)
-def test_the_environment_switches_pruning_off(name: str, value: str) -> None:
-    policy = FOLDMARK.in_environment({name: value})
-    assert not policy.prune.on
-    assert policy.auto
+    assert (policy.auto, policy.prune.on) == (name in PRUNE, name in AUTOCOMPACT)
+    assert is_overflow(policy, 10**9, CLAUDE) == policy.auto
 
 
 @pytest.mark.parametrize("name", [*AUTOCOMPACT, *PRUNE])
 @pytest.mark.parametrize("value", NO)
-def test_a_value_that_says_no_switches_nothing_off(name: str, value: str) -> None:
+def test_a_false_value_switches_nothing_off(name: str, value: str) -> None:
     assert FOLDMARK.in_environment({name: value}) == FOLDMARK
 
 
@@ -121,7 +113,7 @@ def test_an_empty_environment_changes_nothing() -> None:
         assert policy.in_environment({"DISABLE_PRUNE": "1", "PATH": "1"}) == policy
 
 
-def test_the_environment_does_not_switch_back_on_what_was_off() -> None:
+def test_the_environment_switches_nothing_on() -> None:
     policy = FOLDMARK.adjusted(auto=False, prune=False)
     assert policy.in_environment(dict.fromkeys((*AUTOCOMPACT, *PRUNE), "0")) == policy
 
@@ -137,7 +129,7 @@ def test_adjusting_nothing_changes_nothing_and_a_preset_itself_never_changes() -
         assert policy.auto
 
 
-def test_adjusting_touches_only_what_was_named() -> None:
+def test_adjusting_changes_only_the_given_rules() -> None:
     adjusted = FOLDMARK.adjusted(tail_tokens=5, prune=False)
     assert adjusted.tail == replace(FOLDMARK.tail, tokens=5)
     assert adjusted.prune == replace(FOLDMARK.prune, on=False)
@@ -159,18 +151,18 @@ def test_an_unknown_preset_names_the_nearest(typed: str, meant: str) -> None:
     assert all(name in str(caught.value) for name in PRESETS)
 
 
-def test_a_name_unlike_any_preset_gets_the_list_alone() -> None:
+def test_a_name_unlike_any_preset_lists_all() -> None:
     with pytest.raises(BadPolicy) as caught:
         preset("zzz")
     assert "did you mean" not in str(caught.value)
     assert all(name in str(caught.value) for name in PRESETS)
 
 
-# --- not so yet -----------------------------------------------------------------------------
+# --- senseless values -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["tail_tokens", "output_cap"])
-def test_no_figure_of_tokens_may_be_negative(name: str) -> None:
+def test_numbers_of_tokens_must_not_be_negative(name: str) -> None:
     with pytest.raises(BadPolicy):
         FOLDMARK.adjusted(**{name: -1})  # pyright: ignore[reportArgumentType]
 

@@ -83,7 +83,7 @@ def test_chunks_pass_unchanged_and_the_reply_is_recorded(
     for field in ("tokens", "finish", "model_id"):
         assert getattr(first, field) == getattr(second, field)
     assert first.finish == "tool-calls"
-    assert calls(session) == [call.given for call in CALLS]
+    assert calls(session) == [call.arguments for call in CALLS]
 
 
 def bare(part: Any) -> Any:
@@ -222,7 +222,7 @@ def test_a_cancelled_task_keeps_the_partial_reply(session: foldmark.Session) -> 
     asyncio.run(work())
     assert text_of(last(session)) == THINKS + WORDS
     assert is_cut_off(session)
-    assert calls(session) == [CALLS[0].given]
+    assert calls(session) == [CALLS[0].arguments]
 
 
 def test_closing_a_stream_records_the_partial_reply(session: foldmark.Session) -> None:
@@ -310,7 +310,7 @@ def test_helper_events_of_the_client_are_passed_on_and_not_recorded_twice(
             assert {"text", "thinking", "input_json", "message_stop"} <= kinds
             assert stream.get_final_message().content[0].thinking == THINKS
     assert text_of(last(session)) == THINKS + WORDS
-    assert calls(session) == [call.given for call in CALLS]
+    assert calls(session) == [call.arguments for call in CALLS]
     assert info(session).finish == "tool-calls"
 
 
@@ -325,7 +325,7 @@ def test_streams_of_openais_helpers_are_recorded(session: foldmark.Session, api:
             for _ in session.record_stream(stream):
                 pass
     assert text_of(last(session)) == WORDS
-    assert calls(session) == [call.given for call in CALLS]
+    assert calls(session) == [call.arguments for call in CALLS]
 
 
 def test_usage_is_recorded_from_the_last_chunk(session: foldmark.Session) -> None:

@@ -1,4 +1,4 @@
-"""Whatever is done to a session, it can be taken back, and nothing is lost."""
+"""Undo, redo and revert: every operation can be undone, and nothing is lost."""
 
 import tempfile
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import foldmark
 from foldmark.errors import BadInput
 from foldmark.policy import Policy
 from tests.support.session_driver import POLICIES, Driver, operations
@@ -19,7 +20,7 @@ policies = st.sampled_from(POLICIES)
 
 @settings(max_examples=60)
 @given(operations, policies)
-def test_any_row_of_operations_in_a_file(row: list[tuple[str, int]], policy: Policy) -> None:
+def test_any_sequence_of_operations_in_a_file(row: list[tuple[str, int]], policy: Policy) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Driver(str(Path(folder) / "store.db"), policy, "s").run(row)
 
@@ -31,14 +32,16 @@ def address(postgres: str) -> str:
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations, policies)
-def test_any_row_of_operations_in_postgres(
+def test_any_sequence_of_operations_in_postgres(
     address: str, row: list[tuple[str, int]], policy: Policy
 ) -> None:
     Driver(address, policy, uuid4().hex).run(row)
 
 
-def test_what_was_undone_last_is_redone_first(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However quick it all was."""
+def test_the_last_undone_operation_is_redone_first(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if all of them have the same time."""
     monkeypatch.setattr("foldmark.store.transaction.milliseconds", lambda: 1_700_000_000_000)
     with opened(where) as session:
         work(session)
@@ -58,8 +61,8 @@ def test_what_was_undone_last_is_redone_first(where: str, monkeypatch: pytest.Mo
             session.redo()
 
 
-def test_a_queued_compaction_counts_from_its_summary(where: str) -> None:
-    """A prune came between: undo takes back what came last, not what has the higher number."""
+def test_a_queued_compaction_is_ordered_by_its_summary(where: str) -> None:
+    """Undo takes the operation that was completed last, not the one with the highest number."""
     with opened(where) as session:
         work(session)
         queued = session.queue()
@@ -73,7 +76,7 @@ def test_a_queued_compaction_counts_from_its_summary(where: str) -> None:
         assert session.undo().number == pruned.number
 
 
-def test_what_was_queued_before_a_revert_and_completed_after_it_is_not_reverted(where: str) -> None:
+def test_a_compaction_completed_after_a_revert_is_not_reverted(where: str) -> None:
     with opened(where) as session:
         session.user("One")
         queued = session.queue()
@@ -86,10 +89,14 @@ def test_what_was_queued_before_a_revert_and_completed_after_it_is_not_reverted(
         session.undo(queued.number)
         session.redo(queued.number)
         assert bytes_of(session.view()) == view
-        assert [operation.state for operation in session.operations()] == ["done", "done"]
+        assert states(session) == ["done", "done"]
 
 
-def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> None:
+def states(session: foldmark.Session) -> list[str]:
+    return [operation.state for operation in session.operations()]
+
+
+def test_an_operation_stays_reverted_as_long_as_any_revert_covers_it(where: str) -> None:
     with opened(where) as session:
         first = session.user("One")
         second = session.user("Two")
@@ -99,11 +106,7 @@ def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> No
         session.user("Four")
         outer = session.revert(first.id)
         assert folded
-        assert [operation.state for operation in session.operations()] == [
-            "reverted",
-            "reverted",
-            "done",
-        ]
+        assert states(session) == ["reverted", "reverted", "done"]
         with pytest.raises(BadInput, match="is reverted"):
             session.undo(inner.number)
         with pytest.raises(BadInput, match="is reverted"):
@@ -111,21 +114,13 @@ def test_an_act_is_taken_back_as_long_as_any_revert_reaches_it(where: str) -> No
         session.undo(outer.number)
         session.redo(outer.number)
         session.undo()
-        assert [operation.state for operation in session.operations()] == [
-            "reverted",
-            "done",
-            "undone",
-        ]
+        assert states(session) == ["reverted", "done", "undone"]
         session.undo()
-        assert [operation.state for operation in session.operations()] == [
-            "done",
-            "undone",
-            "undone",
-        ]
+        assert states(session) == ["done", "undone", "undone"]
         assert session.view().pivot is not None
 
 
-def test_going_back_to_a_hidden_message_shows_what_was_shown_there(where: str) -> None:
+def test_reverting_to_a_hidden_message_restores_its_view(where: str) -> None:
     with opened(where) as session:
         first = session.user("One")
         session.user("Two")
@@ -139,7 +134,7 @@ def test_going_back_to_a_hidden_message_shows_what_was_shown_there(where: str) -
         assert list(session.view().indexes) == [0, 1, 2]
 
 
-def test_a_result_that_comes_after_a_revert_moves_no_handle(where: str) -> None:
+def test_a_result_after_a_revert_changes_no_handle(where: str) -> None:
     with opened(where, "s") as session:
         session.user("One")
         called = session.record([call("c")])
@@ -150,14 +145,13 @@ def test_a_result_that_comes_after_a_revert_moves_no_handle(where: str) -> None:
         step(session, "d", "more\n" * 10)
         view = session.view()
         assert session.recall("h3") == "Two"
-        assert [event.data["handle"] for event in session.events() if event.kind == "part.written"][
-            -3:
-        ] == ["h4", "h5", "h5"]
+        parts = [event for event in session.events() if event.kind == "part.written"]
+        assert [event.data["handle"] for event in parts[-3:]] == ["h4", "h5", "h5"]
     with opened(where, "s") as session:
         assert session.view() == view
 
 
-def test_the_view_of_then_knows_what_was_undone_then(where: str) -> None:
+def test_an_earlier_view_knows_what_was_undone_then(where: str) -> None:
     with opened(where) as session:
         work(session)
         plain = bytes_of(session.view())
@@ -180,10 +174,10 @@ def test_the_view_of_then_knows_what_was_undone_then(where: str) -> None:
             session.view(before=9)
 
 
-def test_what_cannot_be_taken_back_is_told(where: str) -> None:
+def test_impossible_operations_are_refused(where: str) -> None:
     with opened(where, "s") as session:
         session.user("One")
-        for request, words in (
+        for refused, problem in (
             (session.undo, "nothing to undo"),
             (session.redo, "nothing to redo"),
             (lambda: session.undo(1), "has no operation 1"),
@@ -193,13 +187,12 @@ def test_what_cannot_be_taken_back_is_told(where: str) -> None:
             (lambda: session.result("c", "x"), "no call 'c' waits"),
             (lambda: session.compact(" "), "summary is empty"),
         ):
-            with pytest.raises(BadInput, match=words):
-                request()
+            with pytest.raises(BadInput, match=problem):
+                refused()
         session.queue()
         session.cancel("reason")
-        for number in (1,):
-            with pytest.raises(BadInput, match="is failed"):
-                session.undo(number)
+        with pytest.raises(BadInput, match="is failed"):
+            session.undo(1)
         assert session.prune() is None
         assert session.cancel() is None
         assert [event.kind for event in session.events()][-1] == "compaction.failed"

@@ -50,7 +50,16 @@ def settle(session: Session) -> bool:
     return bool(calls)
 
 
-async def asettle(session: Session) -> bool:
+def drain(session: Session, stream: Any) -> bool:
+    """Record a stream, and give each call its result."""
+    for _ in session.record_stream(stream):
+        pass
+    return settle(session)
+
+
+async def adrain(session: Session, stream: Any) -> bool:
+    async for _ in session.arecord_stream(stream):
+        pass
     calls = await session.aopen_calls()
     for call in calls:
         await session.aresult(call.call_id, output(call.tool))
@@ -81,9 +90,7 @@ def chat(client: Any, session: Session) -> bool:
 
 def chat_streamed(client: Any, session: Session) -> bool:
     request = _chat(session, session.messages("openai-chat"))
-    for _ in session.record_stream(client.chat.completions.create(**request, **STREAMED)):
-        pass
-    return settle(session)
+    return drain(session, client.chat.completions.create(**request, **STREAMED))
 
 
 async def achat(client: Any, session: Session) -> bool:
@@ -98,18 +105,15 @@ async def achat(client: Any, session: Session) -> bool:
 
 async def achat_streamed(client: Any, session: Session) -> bool:
     request = _chat(session, await session.amessages("openai-chat"))
-    stream = await client.chat.completions.create(**request, **STREAMED)
-    async for _ in session.arecord_stream(stream):
-        pass
-    return await asettle(session)
+    return await adrain(session, await client.chat.completions.create(**request, **STREAMED))
 
 
 # --- openai responses ------------------------------------------------------------------------
 
 
 def _responses(items: list[Any]) -> dict[str, Any]:
-    beside = {"instructions": SYSTEM, "tools": TOOLS["openai-responses"], "store": False}
-    return {"model": MODEL, "input": items, **beside}
+    fixed = {"instructions": SYSTEM, "tools": TOOLS["openai-responses"], "store": False}
+    return {"model": MODEL, "input": items, **fixed}
 
 
 def responses(client: Any, session: Session) -> bool:
@@ -123,9 +127,7 @@ def responses(client: Any, session: Session) -> bool:
 
 def responses_streamed(client: Any, session: Session) -> bool:
     request = _responses(session.messages("openai-responses"))
-    for _ in session.record_stream(client.responses.create(**request, stream=True)):
-        pass
-    return settle(session)
+    return drain(session, client.responses.create(**request, stream=True))
 
 
 async def aresponses(client: Any, session: Session) -> bool:
@@ -140,17 +142,15 @@ async def aresponses(client: Any, session: Session) -> bool:
 
 async def aresponses_streamed(client: Any, session: Session) -> bool:
     request = _responses(await session.amessages("openai-responses"))
-    async for _ in session.arecord_stream(await client.responses.create(**request, stream=True)):
-        pass
-    return await asettle(session)
+    return await adrain(session, await client.responses.create(**request, stream=True))
 
 
 # --- anthropic -------------------------------------------------------------------------------
 
 
 def _anthropic(messages: list[Any]) -> dict[str, Any]:
-    beside = {"system": SYSTEM, "tools": TOOLS["anthropic"], "max_tokens": 500}
-    return {"model": MODEL, "messages": messages, **beside}
+    fixed = {"system": SYSTEM, "tools": TOOLS["anthropic"], "max_tokens": 500}
+    return {"model": MODEL, "messages": messages, **fixed}
 
 
 def claude(client: Any, session: Session) -> bool:
@@ -164,17 +164,13 @@ def claude(client: Any, session: Session) -> bool:
 
 def claude_streamed(client: Any, session: Session) -> bool:
     request = _anthropic(session.messages("anthropic"))
-    for _ in session.record_stream(client.messages.create(**request, stream=True)):
-        pass
-    return settle(session)
+    return drain(session, client.messages.create(**request, stream=True))
 
 
 def claude_context(client: Any, session: Session) -> bool:
-    """By the client's own helper, which adds events that the API does not have."""
+    """Uses the client's own helper, which adds events that the API does not have."""
     with client.messages.stream(**_anthropic(session.messages("anthropic"))) as stream:
-        for _ in session.record_stream(stream):
-            pass
-    return settle(session)
+        return drain(session, stream)
 
 
 async def aclaude(client: Any, session: Session) -> bool:
@@ -188,24 +184,20 @@ async def aclaude(client: Any, session: Session) -> bool:
 
 async def aclaude_streamed(client: Any, session: Session) -> bool:
     request = _anthropic(await session.amessages("anthropic"))
-    async for _ in session.arecord_stream(await client.messages.create(**request, stream=True)):
-        pass
-    return await asettle(session)
+    return await adrain(session, await client.messages.create(**request, stream=True))
 
 
 async def aclaude_context(client: Any, session: Session) -> bool:
     request = _anthropic(await session.amessages("anthropic"))
     async with client.messages.stream(**request) as stream:
-        async for _ in session.arecord_stream(stream):
-            pass
-    return await asettle(session)
+        return await adrain(session, stream)
 
 
 # --- gemini ----------------------------------------------------------------------------------
 
 
-def _answered(calls: list[Any]) -> list[Any]:
-    """The results of calls, which may have no ids: in one content, and in their order."""
+def _results(calls: list[Any]) -> list[Any]:
+    """The results of calls, which may have no ids: in one content, in order."""
     parts = [
         types.Part(
             function_response=types.FunctionResponse(
@@ -221,16 +213,13 @@ def gemini(client: Any, session: Session) -> bool:
     contents = session.messages("gemini")
     reply = client.models.generate_content(model=MODEL, contents=contents, config=CONFIG)
     session.record(reply)
-    session.extend(_answered(reply.function_calls or []), "gemini")
+    session.extend(_results(reply.function_calls or []), "gemini")
     return bool(reply.function_calls)
 
 
 def gemini_streamed(client: Any, session: Session) -> bool:
-    contents = session.messages("gemini")
-    request = {"model": MODEL, "contents": contents, "config": CONFIG}
-    for _ in session.record_stream(client.models.generate_content_stream(**request)):
-        pass
-    return settle(session)
+    request = {"model": MODEL, "contents": session.messages("gemini"), "config": CONFIG}
+    return drain(session, client.models.generate_content_stream(**request))
 
 
 async def agemini(client: Any, session: Session) -> bool:
@@ -238,18 +227,14 @@ async def agemini(client: Any, session: Session) -> bool:
     request = {"model": MODEL, "contents": contents, "config": CONFIG}
     reply = await client.aio.models.generate_content(**request)
     await session.arecord(reply)
-    await session.aextend(_answered(reply.function_calls or []), "gemini")
+    await session.aextend(_results(reply.function_calls or []), "gemini")
     return bool(reply.function_calls)
 
 
 async def agemini_streamed(client: Any, session: Session) -> bool:
     contents = await session.amessages("gemini")
     request = {"model": MODEL, "contents": contents, "config": CONFIG}
-    async for _ in session.arecord_stream(
-        await client.aio.models.generate_content_stream(**request)
-    ):
-        pass
-    return await asettle(session)
+    return await adrain(session, await client.aio.models.generate_content_stream(**request))
 
 
 # --- all of them -----------------------------------------------------------------------------
@@ -280,7 +265,7 @@ ASYNC_LOOPS: dict[str, tuple[str, AsyncStep]] = {
 
 @contextmanager
 def client_of(wire: str, server: WireServer) -> Generator[Any]:
-    """A client of a wire, blocking."""
+    """The blocking client of an API."""
     if wire == "gemini":
         options = types.HttpOptions(base_url=server.url)
         with genai.Client(api_key="none", http_options=options) as client:
@@ -294,7 +279,7 @@ def client_of(wire: str, server: WireServer) -> Generator[Any]:
 
 
 def async_client_of(wire: str, server: WireServer) -> Any:
-    """A client of a wire, async; to be closed in its own loop."""
+    """The async client of an API; must be closed in its own loop."""
     if wire == "gemini":
         options = types.HttpOptions(base_url=server.url)
         return genai.Client(api_key="none", http_options=options)

@@ -1,4 +1,4 @@
-"""Stored sessions with compactions: policies, operations and what the view shows."""
+"""Helpers for stored sessions with compactions."""
 
 import threading
 from collections.abc import Callable
@@ -8,21 +8,21 @@ from foldmark.model.messages import TextPart
 from foldmark.model.operations import Operation
 from foldmark.policy import FOLDMARK
 from foldmark.store.store import Store
-from tests.support.failing_models import GatedModel, asked_texts
+from tests.support.failing_models import GatedModel, prompt_texts
 from tests.support.processes import LIMIT
 
 NO_PRUNE = FOLDMARK.adjusted(prune=False)
 
 
 def pivots(session: foldmark.Session) -> list[Operation]:
-    return [act for act in session.acts() if act.kind == "pivot"]
+    return [operation for operation in session.operations() if operation.kind == "pivot"]
 
 
-def shown_text(session: foldmark.Session) -> str:
-    return "\n".join(asked_texts(session.view().messages))
+def view_text(session: foldmark.Session) -> str:
+    return "\n".join(prompt_texts(session.view().messages))
 
 
-def said_for_the_user(session: foldmark.Session) -> list[str]:
+def synthetic_texts(session: foldmark.Session) -> list[str]:
     return [
         part.text
         for message in session.export().messages
@@ -32,16 +32,16 @@ def said_for_the_user(session: foldmark.Session) -> list[str]:
 
 
 def end_leases(where: str) -> None:
-    """Let every lease run out, as if its holder had stood still for long."""
+    """Let every lease expire, as if its holder had been suspended."""
     with Store.open(where) as store:
         store.engine.run("UPDATE sessions SET expires = 0")
 
 
 def when_asked(model: GatedModel, do: Callable[[], object]) -> threading.Thread:
-    """Do something in another thread as soon as the model is waited for."""
+    """Call a function in another thread as soon as the model is called."""
 
     def wait() -> None:
-        assert model.asked.wait(LIMIT)
+        assert model.was_asked.wait(LIMIT)
         do()
 
     thread = threading.Thread(target=wait, daemon=True)

@@ -1,7 +1,7 @@
-"""A program that works on a session until it is killed, and tells on its output what it has done.
+"""A program that works on a session until it is killed, and prints what it has done.
 
-Before each call it says what it is about to do, and after it what came of it: what was told is
-what a store must still hold when the program is no more.
+It prints a line before each call, and its outcome after it: the store must still have every
+printed outcome after the program was killed.
 """
 
 import json
@@ -27,41 +27,41 @@ SESSION = "victim"
 
 
 def opened(where: str, **more: Any) -> foldmark.Session:
-    """The session that everything here is about."""
+    """The session that is worked on."""
     return foldmark.open(where, session=SESSION, window=8_000, output=1_000, **more)
 
 
 def store_of(session: foldmark.Session) -> Store:
-    """Where a session is kept, to look at what is really there."""
+    """The store of a session."""
     return state_of(session).store
 
 
 def digest(message: Message) -> str:
-    """The exact content of a message, in short."""
+    """A short hash of the exact content of a message."""
     return sha256(encode(message)).hexdigest()[:16]
 
 
-def tell(**told: Any) -> None:
-    """Write a line that is there whole, or not at all, and at once."""
-    os.write(1, json.dumps(told).encode() + b"\n")
+def report(**data: Any) -> None:
+    """Print a line at once, whole or not at all."""
+    os.write(1, json.dumps(data).encode() + b"\n")
 
 
-def told(kind: str, job: Callable[[], Message | Operation | None]) -> Any:
-    """Do something; say so before and after."""
-    tell(doing=kind)
-    done = job()
-    match done:
+def reported(kind: str, job: Callable[[], Message | Operation | None]) -> Any:
+    """Do something, and print a line before and after it."""
+    report(doing=kind)
+    result = job()
+    match result:
         case Message():
-            tell(did=kind, id=done.id, digest=digest(done))
+            report(did=kind, id=result.id, digest=digest(result))
         case Operation():
-            tell(did=kind, act=done.number, state=done.state)
+            report(did=kind, act=result.number, state=result.state)
         case None:
-            tell(did=kind)
-    return done
+            report(did=kind)
+    return result
 
 
 class Worker:
-    """Does by chance what agents do."""
+    """Does randomly what agents do."""
 
     def __init__(self, session: foldmark.Session, seed: int) -> None:
         self._session = session
@@ -74,61 +74,61 @@ class Worker:
             self._step()
             self._fold()
 
-    def _text(self, most: int) -> str:
-        """Some lines; the longest are kept apart by the store."""
-        lines = int(most ** self._chance.random())
-        return f"{self._seed}: the wheel turns {self._chance.random()}\n" * lines
+    def _text(self, limit: int) -> str:
+        """Some lines; the store keeps the longest texts separately."""
+        lines = int(limit ** self._chance.random())
+        return f"{self._seed}: the build runs {self._chance.random()}\n" * lines
 
     def _step(self) -> None:
         session, chance = self._session, self._chance
         if chance.random() < 0.5:
-            told("user", lambda: session.user(self._text(80)))
+            reported("user", lambda: session.user(self._text(80)))
         names = [f"{self._seed}.{next(self._calls)}" for _ in range(chance.randint(0, 3))]
         calls = [
             ToolPart(tool="read", call_id=name, state=Pending(input={"filePath": f"{name}.py"}))
             for name in names
         ]
-        told("record", lambda: session.record([TextPart(text=self._text(10)), *calls]))
+        reported("record", lambda: session.record([TextPart(text=self._text(10)), *calls]))
         for name in names:
             output = self._text(160)
-            told("result", lambda name=name, output=output: session.result(name, output))
+            reported("result", lambda name=name, output=output: session.result(name, output))
 
     def _fold(self) -> None:
         session, chance = self._session, self._chance
         if chance.random() < 0.3:
-            told("prune", session.prune)
+            reported("prune", session.prune)
         if chance.random() < 0.15 and session.pending() is None:
-            told("queue", session.queue)
+            reported("queue", session.queue)
         elif chance.random() < 0.2:
             summary = f"{self._seed}: so far {chance.random()}. " * chance.choice((1, 100))
             kind = "fold" if session.pending() is None else "complete"
-            told(kind, lambda: session.compact(summary))
-        if chance.random() < 0.15 and any(act.in_force for act in session.acts()):
-            told("undo", session.undo)
+            reported(kind, lambda: session.compact(summary))
+        if chance.random() < 0.15 and any(one.in_force for one in session.operations()):
+            reported("undo", session.undo)
             if chance.random() < 0.8:
-                told("redo", session.redo)
+                reported("redo", session.redo)
 
 
 def work(where: str, seed: int) -> None:
-    """Work until killed, from a word on the input on: what comes before takes Python's time."""
-    tell(ready=os.getpid())
+    """Work until killed; waits for a line first, because starting Python takes long."""
+    report(ready=os.getpid())
     sys.stdin.readline()
     with opened(where) as session:
         Worker(session, seed).run()
 
 
 def hold(where: str) -> None:
-    """Say something, and keep the lease."""
+    """Write a message, and keep the lease."""
     session = opened(where)
-    told("user", lambda: session.user("Mine."))
+    reported("user", lambda: session.user("Mine."))
     sys.stdin.readline()
 
 
-# --- a death at every statement --------------------------------------------------------------
+# --- a kill at every statement ---------------------------------------------------------------
 
 
 def die_at_each(where: str, way: str) -> None:
-    """Do one thing again and again, each time in a process that dies one statement later."""
+    """Repeat one operation, each time in a process that is killed one statement later."""
     for number in count(1):
         sys.stdin.readline()
         child = os.fork()
@@ -136,7 +136,7 @@ def die_at_each(where: str, way: str) -> None:
             _do_and_die(where, way, number)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        tell(died=number, status=status)
+        report(died=number, status=status)
         if status == 0:
             return
 
@@ -151,18 +151,18 @@ def _do_and_die(where: str, way: str, number: int) -> None:
 
 
 def _let_die(engine: Engine, number: int) -> None:
-    """Kill this process after so many statements that write, commits among them."""
-    left = number
+    """Kill this process after a number of writing statements, including commits."""
+    remaining = number
 
     def step() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def stepping(call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **named: Any) -> Any:
-            result = call(*args, **named)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
             step()
             return result
 
@@ -174,7 +174,7 @@ def _let_die(engine: Engine, number: int) -> None:
     def written() -> Generator[None]:
         with writing():
             yield
-        step()  # all is done, and nobody was told
+        step()  # committed, but not acknowledged
 
     for name in ("run", "run_many"):
         setattr(engine, name, stepping(getattr(engine, name)))
@@ -190,4 +190,4 @@ if __name__ == "__main__":
         case ["hold", where]:
             hold(where)
         case unknown:
-            sys.exit(f"victim: {unknown} is nothing I can do")
+            sys.exit(f"unknown arguments: {unknown}")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 TEAM = 8
-LIMIT = 150.0  # seconds in which even a busy machine is done, if nobody hangs
+LIMIT = 150.0  # seconds that are enough on a busy machine unless a process hangs
 _spawning = multiprocessing.get_context("spawn")
 
 
 class Member:
-    """A process that does one thing and gives its result, or asks and is told on the way."""
+    """A process that runs a function and sends its result; messages may be exchanged meanwhile."""
 
     def __init__(self, target: Callable[..., Any], *args: Any) -> None:
         self.line, other = _spawning.Pipe()
@@ -23,15 +23,15 @@ class Member:
         self._process.start()
         other.close()
 
-    def told(self) -> Any:
-        """What it says next; fails where it failed, or says nothing for too long."""
+    def receive(self) -> Any:
+        """The next message; fails if the process failed, or sends nothing for too long."""
         assert self.line.poll(LIMIT), "a process hangs"
         try:
-            went_well, said = self.line.recv()
+            is_success, value = self.line.recv()
         except EOFError:
-            pytest.fail("a process ended without a word; see what it complained of")
-        assert went_well, said
-        return said
+            pytest.fail("a process ended without a message; see its error output")
+        assert is_success, value
+        return value
 
     def end(self) -> None:
         self._process.kill()
@@ -43,7 +43,7 @@ class Member:
 def _run(line: Connection, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
     try:
         line.send((True, target(line, *args)))
-    except BaseException:  # noqa: BLE001 - the test is to see it
+    except BaseException:  # noqa: BLE001 - reported to the test
         line.send((False, traceback.format_exc()))
 
 
@@ -60,7 +60,7 @@ def members(jobs: Sequence[tuple[Any, ...]]) -> Generator[list[Member]]:
 
 
 def together(target: Callable[..., Any], *args: Any) -> list[Any]:
-    """What the processes of a team give back that all begin at the same moment."""
+    """The results of a team of processes that start at the same moment."""
     start = _spawning.Barrier(TEAM)
     with members([(target, start, number, *args) for number in range(TEAM)]) as team:
-        return [member.told() for member in team]
+        return [member.receive() for member in team]

@@ -1,7 +1,7 @@
-"""Drives a session through any row of operations, and knows what must be true after each.
+"""Drives a session through any sequence of operations, and checks invariants after each.
 
-The model: every text by its handle, every message by its place, the view before each act, and the
-view before the last operation, which undoing it must give back.
+The driver knows every text by its handle, every message by its index, the view before each
+operation, and the view before the last one, which undo must restore.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ operations = st.lists(
 
 
 def eager(policy: Policy) -> Policy:
-    """The same policy, pruning and folding in sessions of a few messages."""
+    """The policy, changed to prune and compact sessions of a few messages."""
     rules = replace(policy.prune, protect=60, minimum=20, turns=1, scale=None, keep_small=0)
     tail = replace(policy.tail, tokens=150) if policy.tail.on else policy.tail
     return replace(policy, prune=rules, tail=tail)
@@ -41,21 +41,21 @@ POLICIES = [eager(policy) for policy in PRESETS.values()]
 
 
 class Driver:
-    """A session, and what is known of it."""
+    """A session, and its expected content."""
 
     def __init__(self, where: str, policy: Policy, name: str) -> None:
         self.where = where
         self.policy = policy
         self.session = self._opened(name)
         self.texts: dict[str, str] = {}  # by handle
-        self.written: dict[int, bytes] = {}  # by place; markers are left out
-        self.before: dict[int, bytes] = {}  # the view right before each act was noted
-        self.fresh: tuple[int, bytes] | None = None  # the last act, if nothing came since
-        self.waiting: list[tuple[str, int]] = []  # calls, and the places of their messages
+        self.messages: dict[int, bytes] = {}  # by index, without markers
+        self.before: dict[int, bytes] = {}  # the view just before each operation
+        self.newest: tuple[int, bytes] | None = None  # the last operation, if nothing came since
+        self.waiting: list[tuple[str, int]] = []  # calls, and the indexes of their messages
         self.calls = 0
 
-    def run(self, row: list[tuple[str, int]]) -> None:
-        for name, number in row:
+    def run(self, sequence: list[tuple[str, int]]) -> None:
+        for name, number in sequence:
             operation: Callable[[int], None] = getattr(self, f"do_{name}")
             operation(number)
             self.check()
@@ -65,100 +65,100 @@ class Driver:
     def _opened(self, name: str) -> foldmark.Session:
         return opened(self.where, name, policy=self.policy)
 
-    # --- what must be true ---
+    # --- invariants ---
 
     def check(self) -> None:
-        """After each operation: what another one would load is what is shown here."""
+        """Check that another session object loads the same view."""
         with self._opened(self.session.id) as other:
-            assert told(other.view()) == told(self.session.view())
+            assert contents(other.view()) == contents(self.session.view())
             assert other.tokens == self.session.tokens
 
     def check_all(self) -> None:
         session = self.session
         for name, text in self.texts.items():
             assert session.recall(name) == text
-        for place, data in self.written.items():
-            held = state_of(session).store.message_at(state_of(session).key, place)
-            assert held is not None
-            assert encode(held.message) == data
+        for index, data in self.messages.items():
+            entry = state_of(session).store.message_at(state_of(session).key, index)
+            assert entry is not None
+            assert encode(entry.message) == data
         for number, view in self.before.items():
-            assert bytes_of(session.view(before=number)) == view, f"before act {number}"
-        while any(act.kind == "revert" and act.in_force for act in session.operations()):
+            assert bytes_of(session.view(before=number)) == view, f"before operation {number}"
+        while any(one.kind == "revert" and one.in_force for one in session.operations()):
             session.undo()
-        told_now = {message.id for message in session.export(reverted=False).messages}
-        assert len(told_now) >= len(self.written)
+        ids = {message.id for message in session.export(reverted=False).messages}
+        assert len(ids) >= len(self.messages)
 
-    # --- operations that say something ---
+    # --- operations that write messages ---
 
     def do_user(self, number: int) -> None:
-        text = ("Go on", "Never use tabs", "Why?", "Always test", "", "Fix the mill")[number]
-        self._take(self.session.user(text))
+        text = ("Go on", "Never use tabs", "Why?", "Always test", "", "Fix the login")[number]
+        self._note(self.session.user(text))
 
     def do_record(self, number: int) -> None:
-        self._take(self.session.record(f"Answer {number} " * (number * 8 + 1)))
+        self._note(self.session.record(f"Answer {number} " * (number * 8 + 1)))
 
     def do_call(self, number: int) -> None:
         name = f"c{self.calls}"
         self.calls += 1
         message = self.session.record([TextPart(text="I look"), call(name, f"f{number}.py")])
-        place = self._take(message)
+        index = self._note(message)
         if number == 5:  # its result comes late, or never
-            self.waiting.append((name, place))
-            self.texts.pop(handle(self._ordinal(place) + 1))
+            self.waiting.append((name, index))
+            self.texts.pop(handle(self._ordinal(index) + 1))
             return
-        self._settle(name, place, f"line {number} of {name}\n" * 40)
+        self._settle(name, index, f"line {number} of {name}\n" * 40)
 
     def do_late(self, number: int) -> None:
         if not self.waiting:
             return
-        name, place = self.waiting[number % len(self.waiting)]
+        name, index = self.waiting[number % len(self.waiting)]
         try:
-            self._settle(name, place, f"late {number}\n" * 60)
-        except BadInput:  # it is folded or hidden
+            self._settle(name, index, f"late {number}\n" * 60)
+        except BadInput:  # the call is hidden
             return
-        self.waiting.remove((name, place))
-        # The view of then shows it too: places do not change, messages may come to their end.
-        acts = {act.number: act.place for act in self.session.operations()}
-        self.before = {n: view for n, view in self.before.items() if acts[n] <= place}
+        self.waiting.remove((name, index))
+        # Earlier views have the result too: indexes do not change, messages may be completed.
+        operations = {operation.number: operation.place for operation in self.session.operations()}
+        self.before = {n: view for n, view in self.before.items() if operations[n] <= index}
 
-    def _settle(self, name: str, place: int, output: str) -> None:
+    def _settle(self, name: str, index: int, output: str) -> None:
         message = self.session.result(name, output)
-        self.written[place] = encode(message)
-        self.texts[handle(self._ordinal(place) + 1)] = output
-        self.fresh = None
+        self.messages[index] = encode(message)
+        self.texts[handle(self._ordinal(index) + 1)] = output
+        self.newest = None
 
-    def _take(self, message: Message) -> int:
-        place = self.session.info.places - 1
-        ordinal = self._ordinal(place)
-        self.written[place] = encode(message)
+    def _note(self, message: Message) -> int:
+        index = self.session.info.places - 1
+        ordinal = self._ordinal(index)
+        self.messages[index] = encode(message)
         for offset, part in enumerate(message.parts):
             self.texts[handle(ordinal + offset)] = part_text(part)
-        self.fresh = None
-        return place
+        self.newest = None
+        return index
 
-    def _ordinal(self, place: int) -> int:
-        held = state_of(self.session).store.message_at(state_of(self.session).key, place)
-        assert held is not None
-        return held.ordinal
+    def _ordinal(self, index: int) -> int:
+        entry = state_of(self.session).store.message_at(state_of(self.session).key, index)
+        assert entry is not None
+        return entry.ordinal
 
-    # --- operations that shape the view ---
+    # --- operations that change the view ---
 
     def do_prune(self, _: int) -> None:
-        self._act(self.session.prune)
+        self._run(self.session.prune)
 
     def do_compact(self, number: int) -> None:
-        self._act(lambda: self.session.compact(f"Summary {number}: all is well."))
+        self._run(lambda: self.session.compact(f"Summary {number}: all is well."))
 
     def do_queue(self, _: int) -> None:
         view, waits = bytes_of(self.session.view()), self.session.pending()
-        act = self.session.queue()
-        assert act is not None
+        operation = self.session.queue()
+        assert operation is not None
         assert bytes_of(self.session.view()) == view
         if waits is None:
-            self.before[act.number] = view
+            self.before[operation.number] = view
         else:
-            assert act == waits
-        self.fresh = None
+            assert operation == waits
+        self.newest = None
 
     def do_complete(self, number: int) -> None:
         if self.session.pending() is not None:
@@ -174,84 +174,79 @@ class Driver:
         assert bytes_of(self.session.view()) == view
 
     def do_revert(self, number: int) -> None:
-        ids = [
-            self.session.export(reverted=False).messages[-1 - n].id for n in range(self._shown())
-        ]
+        ids = [message.id for message in self.session.export(reverted=False).messages[:-7:-1]]
         if ids:
-            self._act(lambda: self.session.revert(ids[number % len(ids)]))
-
-    def _shown(self) -> int:
-        return min(len(self.session.export(reverted=False).messages), 6)
+            self._run(lambda: self.session.revert(ids[number % len(ids)]))
 
     def do_revert_hidden(self, number: int) -> None:
-        """To a message that may be hidden or folded, by a handle."""
+        """Revert to a message that may be hidden or folded, by a handle."""
         names = list(self.texts)
         if names:
-            self._act(lambda: self.session.revert(names[number * 7 % len(names)]))
+            self._run(lambda: self.session.revert(names[number * 7 % len(names)]))
 
-    def _act(self, act: Callable[[], Operation | None]) -> None:
-        view, acts = bytes_of(self.session.view()), len(self.session.operations())
-        done = act()
-        if done is not None:
-            if len(self.session.operations()) > acts:  # not one that was queued before
-                self.before[done.number] = view
-            self.fresh = done.number, view
+    def _run(self, operation: Callable[[], Operation | None]) -> None:
+        view, operations = bytes_of(self.session.view()), len(self.session.operations())
+        result = operation()
+        if result is not None:
+            if len(self.session.operations()) > operations:  # it was not queued before
+                self.before[result.number] = view
+            self.newest = result.number, view
 
-    # --- taking back ---
+    # --- undo and redo ---
 
     def do_undo(self, _: int) -> None:
-        fresh = self.fresh
+        newest = self.newest
         try:
-            act = self.session.undo()
+            operation = self.session.undo()
         except BadInput:
-            assert not any(act.in_force for act in self.session.operations())
+            assert not any(operation.in_force for operation in self.session.operations())
             return
-        assert not act.in_force
-        if fresh is not None:
-            assert act.number == fresh[0]
-            assert bytes_of(self.session.view()) == fresh[1]
-        self.fresh = None
+        assert not operation.in_force
+        if newest is not None:
+            assert operation.number == newest[0]
+            assert bytes_of(self.session.view()) == newest[1]
+        self.newest = None
 
     def do_redo(self, _: int) -> None:
         view = bytes_of(self.session.view())
         try:
-            act = self.session.redo()
+            operation = self.session.redo()
         except BadInput:
             return
-        assert act.in_force
-        self.session.undo(act.number)
+        assert operation.in_force
+        self.session.undo(operation.number)
         assert bytes_of(self.session.view()) == view
         self.session.redo()
-        self.fresh = None
+        self.newest = None
 
     def do_undo_one(self, number: int) -> None:
-        found = [act.number for act in self.session.operations() if act.in_force]
-        self._switch(found, number, self.session.undo, self.session.redo)
+        done = [one for one in self.session.operations() if one.in_force]
+        self._toggle(done, number, self.session.undo, self.session.redo)
 
     def do_redo_one(self, number: int) -> None:
-        acts = self.session.operations()
-        found = [act.number for act in acts if act.undone is not None and act.reverted is None]
-        self._switch(found, number, self.session.redo, self.session.undo)
+        undone = [one for one in self.session.operations() if one.state == "undone"]
+        undone = [one for one in undone if one.reverted is None]
+        self._toggle(undone, number, self.session.redo, self.session.undo)
 
-    def _switch(
+    def _toggle(
         self,
-        found: list[int],
+        candidates: list[Operation],
         number: int,
         there: Callable[[int], Operation],
         back: Callable[[int], Operation],
     ) -> None:
-        """Any act may be switched, and switched back."""
-        if not found:
+        """Check that any operation can be undone and redone, or the reverse."""
+        if not candidates:
             return
-        wanted = found[number % len(found)]
+        target = candidates[number % len(candidates)].number
         view = bytes_of(self.session.view())
-        there(wanted)
+        there(target)
         changed = bytes_of(self.session.view())
-        back(wanted)
+        back(target)
         assert bytes_of(self.session.view()) == view
-        there(wanted)
+        there(target)
         assert bytes_of(self.session.view()) == changed
-        self.fresh = None
+        self.newest = None
 
     def do_there_and_back(self, number: int) -> None:
         views = [bytes_of(self.session.view())]
@@ -264,7 +259,7 @@ class Driver:
         for view in reversed(views[:-1]):
             self.session.redo()
             assert bytes_of(self.session.view()) == view
-        self.fresh = None
+        self.newest = None
 
     # --- other objects ---
 
@@ -272,20 +267,20 @@ class Driver:
         view, plan = self.session.view(), self.session.plan()
         self.session.close()
         self.session = self._opened(self.session.id)
-        assert told(self.session.view()) == told(view)
+        assert contents(self.session.view()) == contents(view)
         assert self.session.plan() == plan
 
     def do_fork(self, _: int) -> None:
-        """What is done to a fork is not done to its origin."""
-        view = told(self.session.view())
+        """Check that changes of a fork do not affect its origin."""
+        view = contents(self.session.view())
         with self.session.fork() as fork:
-            # Places of markers that show nothing may differ.
+            # Indexes of invisible markers may differ.
             assert (bytes_of(fork.view()), fork.view().tokens) == (view[0], view[2])
             fork.user("Only in the fork")
             fork.compact("A summary of the fork")
             fork.undo()
-            fork.undo() if any(act.in_force for act in fork.operations()) else None
-        assert told(self.session.view()) == view
+            fork.undo() if any(one.in_force for one in fork.operations()) else None
+        assert contents(self.session.view()) == view
 
     def do_go_on_in_fork(self, number: int) -> None:
         if number:
@@ -293,17 +288,17 @@ class Driver:
         fork = self.session.fork()
         self.session.close()
         self.session = fork
-        kept = {message.id for message in fork.export(reverted=False).messages}
-        self.written = {
-            place: encode(held.message)
-            for place in self.written
-            if (held := state_of(fork).store.message_at(state_of(fork).key, place)) is not None
+        remaining = {message.id for message in fork.export(reverted=False).messages}
+        self.messages = {
+            index: encode(entry.message)
+            for index in self.messages
+            if (entry := state_of(fork).store.message_at(state_of(fork).key, index)) is not None
         }
-        assert len(self.written) <= len(kept)
+        assert len(self.messages) <= len(remaining)
         self.texts = {name: text for name, text in self.texts.items() if self._has(name)}
-        self.waiting = [(name, place) for name, place in self.waiting if place in self.written]
+        self.waiting = [(name, index) for name, index in self.waiting if index in self.messages]
         self.before = {}
-        self.fresh = None
+        self.newest = None
 
     def _has(self, name: str) -> bool:
         try:
@@ -313,5 +308,5 @@ class Driver:
         return True
 
 
-def told(view: View) -> tuple[bytes, tuple[int, ...], int]:
+def contents(view: View) -> tuple[bytes, tuple[int, ...], int]:
     return bytes_of(view), view.indexes, view.tokens

@@ -1,10 +1,10 @@
-"""Values that every setting can have."""
+"""Example values of every setting."""
 
 from typing import Any
 
-# Two values for each key, neither of them the default where there are that many.
+# Two values for each key; neither is the default if there are enough values.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
-    "store": ("/data/one.db", "postgresql://mill@db.example/two"),
+    "store": ("/data/one.db", "postgresql://app@db.example/two"),
     "model": ("anthropic:claude-sonnet-4-5", "openai:gpt-5"),
     "policy": ("opencode", "codelet"),
     "window": (100_000, 32_768),

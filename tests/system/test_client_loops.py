@@ -22,7 +22,7 @@ from tests.support.client_loops import (
     client_of,
     close_async,
 )
-from tests.support.provider_types import assert_taken
+from tests.support.provider_types import assert_accepted
 
 WINDOW, ANSWERS = 5_000, 40
 each_loop = pytest.mark.parametrize(("wire", "step"), LOOPS.values(), ids=LOOPS)
@@ -42,24 +42,24 @@ def opened(folder: Path, wire: str, window: int = WINDOW) -> foldmark.Session:
 
 
 def without_prompt(messages: list[Json]) -> list[Json]:
-    return [held for held in messages if held.get("content") != SYSTEM]
+    return [message for message in messages if message.get("content") != SYSTEM]
 
 
 def assert_worked(server: WireServer, session: foldmark.Session, wire: str) -> None:
-    """Nothing was refused, much was folded or pruned, and nothing was lost."""
+    """Check that nothing was refused or lost, and that the session was compacted."""
     assert server.flaws == []
-    for request in server.requests[::7]:  # the types of some SDKs take their time
-        assert_taken(wire, without_prompt(request.messages))
+    for request in server.requests[::7]:  # validating the types of some SDKs is slow
+        assert_accepted(wire, without_prompt(request.messages))
     assert max(request.tokens for request in server.requests) <= WINDOW
-    kinds = Counter(act.kind for act in session.acts())
+    kinds = Counter(operation.kind for operation in session.operations())
     assert kinds["pivot"]
-    said = [message for message in session.export().messages if not message.is_user]
-    made = sum(not getattr(message.info, "summary", None) for message in said)
-    assert made == server.answers >= ANSWERS
+    replies = [message for message in session.export().messages if not message.is_user]
+    count = sum(not getattr(message.info, "summary", None) for message in replies)
+    assert count == server.answers >= ANSWERS
 
 
 @each_loop
-def test_a_loop_is_never_refused_and_goes_on_after_a_restart(
+def test_a_loop_is_never_refused_and_continues_after_a_restart(
     tmp_path: Path, wire: str, step: Step
 ) -> None:
     with (
@@ -78,7 +78,7 @@ def test_a_loop_is_never_refused_and_goes_on_after_a_restart(
 
 
 @each_async_loop
-def test_an_async_loop_is_never_refused_and_goes_on_after_a_restart(
+def test_an_async_loop_is_never_refused_and_continues_after_a_restart(
     tmp_path: Path, wire: str, step: AsyncStep
 ) -> None:
     async def work(server: WireServer) -> None:
@@ -125,7 +125,7 @@ def test_calls_that_a_crash_left_open_are_shown_as_interrupted(
     class Crash(BaseException):
         pass
 
-    def crash(*given: object) -> None:
+    def crash(*_: object) -> None:
         raise Crash
 
     with wire_server(script=working(3)) as server, client_of(wire, server) as client:
@@ -141,4 +141,4 @@ def test_calls_that_a_crash_left_open_are_shown_as_interrupted(
             step(client, session)
         assert server.flaws == []
         assert json.dumps(server.requests[-1].messages).count("was interrupted") == 2
-        assert_taken(wire, without_prompt(server.requests[-1].messages))
+        assert_accepted(wire, without_prompt(server.requests[-1].messages))

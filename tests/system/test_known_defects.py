@@ -1,6 +1,6 @@
-"""Twelve defects that were seen in a program of this kind: here, none of them.
+"""Twelve known defects of compaction in other programs, which do not occur here.
 
-Each test would fail on the behaviour that its heading names.
+Each test would fail with the behavior that its heading names.
 """
 
 from pathlib import Path
@@ -25,12 +25,12 @@ from foldmark.wire.codec import WIRES
 from tests.support.compacted_sessions import (
     NO_PRUNE,
     pivots,
-    said_for_the_user,
-    shown_text,
+    synthetic_texts,
+    view_text,
     when_asked,
 )
 from tests.support.compaction_dialogue import Trial, user, work_session
-from tests.support.failing_models import FaultyModel, GatedModel, window_tokens, prompt_texts
+from tests.support.failing_models import FaultyModel, GatedModel, prompt_texts, window_tokens
 from tests.support.stored_sessions import opened, step, work
 from tests.support.view_rules import MARKER, assert_valid
 
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> str:
 
 
 def failed_once(store: str) -> foldmark.Session:
-    """A session whose compaction has just been ended from outside."""
+    """A session whose compaction was just aborted."""
     model = GatedModel()
     session = opened(store, "s", summarizer=model, policy=NO_PRUNE)
     work(session)
@@ -55,38 +55,38 @@ def failed_once(store: str) -> foldmark.Session:
 # --- 1. a failed compaction swallows the next prompt ----------------------------------------------
 
 
-def test_the_prompt_after_a_failed_compaction_is_shown_and_answered(store: str) -> None:
+def test_the_prompt_after_a_failed_compaction_is_visible_and_answered(store: str) -> None:
     with failed_once(store) as session:
-        session.user("What is the wheel made of?")
-        assert prompt_texts(session.messages())[-1] == "What is the wheel made of?"
-        answered = session.record("Of oak.")
-        assert isinstance(answered.info, AssistantInfo)
-        assert not answered.info.summary
-        assert prompt_texts(session.messages())[-2:] == ["What is the wheel made of?", "Of oak."]
+        session.user("What does the parser do?")
+        assert prompt_texts(session.messages())[-1] == "What does the parser do?"
+        reply = session.record("It reads.")
+        assert isinstance(reply.info, AssistantInfo)
+        assert not reply.info.summary
+        assert prompt_texts(session.messages())[-2:] == ["What does the parser do?", "It reads."]
 
 
-def test_a_summary_belongs_to_its_marker_whatever_was_said_since(store: str) -> None:
+def test_a_summary_belongs_to_its_marker_despite_later_messages(store: str) -> None:
     with opened(store, "s", summarizer=FaultyModel("good")) as session:
         work(session)
         session.queue()
-        session.user("What is the wheel made of?")
+        session.user("What does the parser do?")
         session.messages()
         messages = session.export().messages
         marker = next(message for message in messages if marker_part(message))
         summary = next(m for m in messages if isinstance(m.info, AssistantInfo) and m.info.summary)
         assert isinstance(summary.info, AssistantInfo)
         assert summary.info.parent_id == marker.id
-        assert prompt_texts(session.messages())[-1] == "What is the wheel made of?"
+        assert prompt_texts(session.messages())[-1] == "What does the parser do?"
 
 
 # --- 2. no breaker --------------------------------------------------------------------------------
 
 
-def test_usage_that_is_always_over_the_limit_ends_the_loop_soon(store: str) -> None:
+def test_usage_that_always_exceeds_the_limit_stops_the_loop_soon(store: str) -> None:
     huge = Tokens(input=10**6, output=5, reasoning=0, cache=Cache(read=0, write=0))
     model = FaultyModel("good")
     with opened(store, "s", summarizer=model) as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         for number in range(40):
             try:
                 session.messages()
@@ -95,22 +95,22 @@ def test_usage_that_is_always_over_the_limit_ends_the_loop_soon(store: str) -> N
                 break
             session.record(f"I look. {'word ' * 200}{number}", tokens=huge, finish="tool-calls")
         else:
-            pytest.fail("it compacted on and on")
+            pytest.fail("it never stopped compacting")
         assert len(pivots(session)) <= 3
         assert stopped.reason
         assert session.pending() is None
 
 
-# --- 3. an empty or a cut summary is accepted -----------------------------------------------------
+# --- 3. an empty or truncated summary is accepted -------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["empty", "blank", "cut", "headings"])
-def test_an_answer_without_content_is_never_what_is_left_of_the_work(store: str, name: str) -> None:
+def test_an_empty_reply_never_becomes_the_summary(store: str, name: str) -> None:
     with opened(store, "s", summarizer=FaultyModel(name), policy=NO_PRUNE) as session:
         work(session)
         session.messages()
         assert session.events()[-1].data["how"] == "digest"
-        text = shown_text(session)
+        text = view_text(session)
         assert "a20.py" in text
         assert "never touch the main branch" in text
 
@@ -126,17 +126,17 @@ def test_a_failed_marker_is_in_no_request(store: str, wire: str) -> None:
             session.user("And now?")
             session.record("Well.")
             assert MARKER not in str(session.messages(wire))
-        assert [act.state for act in pivots(session)] == ["failed"]
+        assert [operation.state for operation in pivots(session)] == ["failed"]
 
 
-# --- 5. a dangling tail brings the whole history back ---------------------------------------------
+# --- 5. a missing tail restores the whole history -------------------------------------------------
 
 
-def test_a_tail_that_is_not_there_brings_nothing_back() -> None:
-    made = MessageIds(session="s", message="marker", part="p", at=1)
+def test_a_missing_tail_restores_nothing() -> None:
+    ids = MessageIds(session="s", message="marker", part="p", at=1)
     pivot = [
-        marker_message(made, auto=True, tail_start="msg_that_never_was"),
-        summary_message(replace(made, message="summary"), "All was mended.", marker="marker"),
+        marker_message(ids, auto=True, tail_start="msg_that_never_was"),
+        summary_message(replace(ids, message="summary"), "All was fixed.", marker="marker"),
     ]
     log = Log(by_classes, [*work_session(10), *pivot, user("And now?", 9)])
     view = Viewer(log, FOLDMARK, usable=50_000).view()
@@ -145,42 +145,42 @@ def test_a_tail_that_is_not_there_brings_nothing_back() -> None:
     assert_valid(view.messages)
 
 
-# --- 6. a turn that nobody asked for --------------------------------------------------------------
+# --- 6. a turn without a request ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["foldmark", "opencode", "opencode-2025"])
-def test_after_a_finished_answer_nobody_goes_on_by_themselves(store: str, policy: str) -> None:
+def test_nothing_resumes_after_a_finished_reply(store: str, policy: str) -> None:
     with opened(store, "s", policy=policy, summarizer=FaultyModel("good")) as session:
         work(session)
         many = len(session.export().messages)
         session.compact(auto=True)
         assert len(session.export().messages) == many + 2  # the marker and the summary
-        assert said_for_the_user(session) == []
+        assert synthetic_texts(session) == []
 
 
-# --- 7. nothing stays where everything fits -------------------------------------------------------
+# --- 7. nothing stays if everything fits ----------------------------------------------------------
 
 
-def test_the_newest_words_stay_even_where_everything_would(store: str) -> None:
+def test_the_newest_messages_stay_even_if_everything_would_fit(store: str) -> None:
     with opened(store, "s", window=200_000, summarizer=FaultyModel("good")) as session:
         for number in range(12):
             session.user(f"Question {number}? {'word ' * 60}")
             session.record(f"Answer {number}. {'word ' * 60}")
-        assert session.tokens < 3_000  # far below what a tail may have
+        assert session.tokens < 3_000  # far below the limit of the tail
         newest = session.view().messages[-2:]
-        act = session.compact()
-        assert act is not None
-        assert act.tail is not None
+        operation = session.compact()
+        assert operation is not None
+        assert operation.tail is not None
         assert session.view().messages[-2:] == newest
 
 
 # --- 8. a provider that under-reports -------------------------------------------------------------
 
 
-def test_a_provider_that_reports_too_little_is_not_believed(store: str) -> None:
+def test_usage_that_is_reported_too_low_is_not_trusted(store: str) -> None:
     little = Tokens(input=10, output=1, reasoning=0, cache=Cache(read=0, write=0))
     with opened(store, "s", summarizer=FaultyModel("good")) as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         for number in range(40):
             assert session.messages()
             assert session.view().tokens <= session.usable
@@ -189,16 +189,16 @@ def test_a_provider_that_reports_too_little_is_not_believed(store: str) -> None:
         assert pivots(session)
 
 
-# --- 9. a request for a summary without bounds ----------------------------------------------------
+# --- 9. a summary request without a limit ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["good", "overflow", "empty"])
-def test_a_history_of_any_length_is_folded_in_requests_that_fit(name: str) -> None:
+def test_a_history_of_any_length_is_summarized_in_requests_that_fit(name: str) -> None:
     limit = Limit(context=8_000, output=1_000)
     trial = Trial(work_session(300, 60), limit)
     assert trial.viewer.tokens > 8 * limit.context
-    made = trial.run(name)
-    assert made.text.strip()
+    result = trial.run(name)
+    assert result.text.strip()
     assert trial.requests
     assert len(trial.requests) <= FOLDMARK.compact.calls
     assert all(window_tokens(ask, by_classes) <= limit.context for ask in trial.requests)
@@ -207,40 +207,43 @@ def test_a_history_of_any_length_is_folded_in_requests_that_fit(name: str) -> No
 # --- 10. an output limit as large as the context --------------------------------------------------
 
 
-def test_an_output_limit_as_large_as_the_context_leaves_a_window_to_work_in(store: str) -> None:
+def test_an_output_limit_as_large_as_the_context_leaves_a_usable_window(store: str) -> None:
     limit = Limit(context=32_768, output=32_768)
     assert usable(FOLDMARK, limit) >= 24_000
     with opened(store, "s", window=32_768, output=32_768, summarizer="digest") as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         for number in range(40):
             session.messages()
-            step(session, f"c{number}", "wheel\n" * 200, f"w{number}.py")
+            step(session, f"c{number}", "check\n" * 200, f"w{number}.py")
         assert len(session.operations()) <= 4
 
 
 # --- 11. a split turn -----------------------------------------------------------------------------
 
 
-def test_after_a_split_turn_roles_alternate_and_the_request_stands_by_itself(store: str) -> None:
+def test_after_a_split_turn_roles_alternate_and_the_request_is_visible(store: str) -> None:
     with opened(store, "s", summarizer=FaultyModel("good"), policy=NO_PRUNE) as session:
-        session.user("Mend the mill, and mind the pond")
+        session.user("Fix the login, and mind the cache")
         for number in range(40):
-            step(session, f"c{number}", "wheel\n" * 200, f"w{number}.py")
-        shown = session.messages()
-        act = pivots(session)[-1]
-        assert act.tail is not None
-        assert act.tail > 0  # the turn was split
-        assert_valid(shown)
+            step(session, f"c{number}", "check\n" * 200, f"w{number}.py")
+        messages = session.messages()
+        operation = pivots(session)[-1]
+        assert operation.tail is not None
+        assert operation.tail > 0  # the turn was split
+        assert_valid(messages)
         by_user = [
-            text for message in shown if message.role == "user" for text in prompt_texts([message])
+            text
+            for message in messages
+            if message.role == "user"
+            for text in prompt_texts([message])
         ]
-        assert any("Mend the mill, and mind the pond" in text for text in by_user)
+        assert any("Fix the login, and mind the cache" in text for text in by_user)
 
 
-# --- 12. media by the length of their base64 ------------------------------------------------------
+# --- 12. media counted by the length of their base64 ----------------------------------------------
 
 
-def test_a_picture_costs_what_a_picture_costs_and_is_not_sent_again_at_any_size(store: str) -> None:
+def test_a_picture_is_counted_as_a_picture_and_dropped_after_a_compaction(store: str) -> None:
     picture = FilePart(
         mime="image/png", url="data:image/png;base64," + "A" * 3_000_000, filename="big.png"
     )
@@ -249,7 +252,7 @@ def test_a_picture_costs_what_a_picture_costs_and_is_not_sent_again_at_any_size(
         assert session.tokens < 20_000
         session.messages()
         assert session.operations() == []
-        session.record("A wheel.")
+        session.record("A parser.")
         work(session, 40)
         session.compact()
         media = [b for m in session.view().messages for b in m.content if isinstance(b, Media)]

@@ -1,4 +1,4 @@
-"""What users of such programs complain of (docs/design.md tells the promises): each as a test."""
+"""Common complaints about compaction, each as a test; docs/design.md lists the promises."""
 
 import asyncio
 from pathlib import Path
@@ -20,8 +20,8 @@ from foldmark.model.prompt_messages import Media
 from foldmark.model.values import encode
 from foldmark.policy import FOLDMARK
 from foldmark.wire.codec import WIRES
-from tests.support.compacted_sessions import NO_PRUNE, pivots, said_for_the_user, shown_text
-from tests.support.failing_models import FaultyModel, asked_texts
+from tests.support.compacted_sessions import NO_PRUNE, pivots, synthetic_texts, view_text
+from tests.support.failing_models import FaultyModel, prompt_texts
 from tests.support.session_strategies import PNG
 from tests.support.stored_sessions import bytes_of, call, opened, step, work
 from tests.support.view_rules import assert_valid
@@ -35,101 +35,100 @@ def store(tmp_path: Path) -> str:
 
 
 def media(session: foldmark.Session) -> list[Media]:
-    shown = session.view().messages
-    return [block for message in shown for block in message.content if isinstance(block, Media)]
+    messages = session.view().messages
+    return [block for message in messages for block in message.content if isinstance(block, Media)]
 
 
 def filled(session: foldmark.Session, steps: int = 30) -> None:
     for number in range(steps):
-        step(session, f"f{number}", f"wheel {number}\n" * 150, f"f{number}.py")
+        step(session, f"f{number}", f"check {number}\n" * 150, f"f{number}.py")
 
 
 # --- 1. loops and thrash --------------------------------------------------------------------------
 
 
-def test_compactions_are_few_and_each_frees_a_good_deal(store: str) -> None:
+def test_compactions_are_few_and_each_frees_a_tenth(store: str) -> None:
     model = FaultyModel("good")
     with opened(store, "s", summarizer=model, policy=NO_PRUNE) as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         for number in range(60):
             session.messages()
-            step(session, f"c{number}", f"wheel {number}\n" * 100, f"w{number}.py")
-        made = pivots(session)
-        assert 1 <= len(made) <= 20
-        for act in made:
-            assert act.before is not None
-            assert act.after is not None
-            assert act.after < 0.9 * act.before
+            step(session, f"c{number}", f"check {number}\n" * 100, f"w{number}.py")
+        assert 1 <= len(pivots(session)) <= 20
+        for pivot in pivots(session):
+            assert pivot.before is not None
+            assert pivot.after is not None
+            assert pivot.after < 0.9 * pivot.before
 
 
 # --- 2. the summary request fails, and the session is dead ----------------------------------------
 
 
 @pytest.mark.parametrize("name", ["overflow", "failed", "unavailable", "raises", "timeout"])
-def test_a_session_lives_on_when_no_summary_can_be_had(store: str, name: str) -> None:
+def test_a_session_continues_when_no_summary_can_be_made(store: str, name: str) -> None:
     policy = NO_PRUNE.adjusted()
     with opened(store, "s", summarizer=FaultyModel(name, "unavailable"), policy=policy) as session:
         work(session)
         session.messages()
-        assert session.view().tokens <= session.room
+        assert session.view().tokens <= session.usable
         session.user("Are you there?")
-        assert asked_texts(session.messages())[-1] == "Are you there?"
+        assert prompt_texts(session.messages())[-1] == "Are you there?"
 
 
 # --- 3. forgotten: instructions, plans, failures, names -------------------------------------------
 
 
-def tool(name: str, given: dict[str, Any], output: str, exit_code: int = 0) -> ToolPart:
+def tool(name: str, arguments: dict[str, Any], output: str, exit_code: int = 0) -> ToolPart:
     state = Completed(
-        input=given, output=output, time=Time(start=1, end=2), metadata={"exit": exit_code}
+        input=arguments, output=output, time=Time(start=1, end=2), metadata={"exit": exit_code}
     )
     return ToolPart(tool=name, call_id=f"{name}-{len(output)}", state=state)
 
 
-def test_constraints_plans_failures_and_names_outlive_any_model(store: str) -> None:
+def test_constraints_plans_failures_and_names_survive_a_compaction(store: str) -> None:
     todos = [
-        {"content": "replace the axle", "status": "in_progress"},
-        {"content": "grease the bearing", "status": "pending"},
+        {"content": "replace the parser", "status": "in_progress"},
+        {"content": "update the README", "status": "pending"},
     ]
     with opened(store, "s", summarizer=FaultyModel("empty"), window=16_000) as session:
-        session.user("Mend the mill in src/mill.py.\nNever drain the pond.")
+        session.user("Fix the login in src/login.py.\nNever drop the table.")
         session.record([tool("todowrite", {"todos": todos}, "ok")])
-        failing = "Traceback: AxleError: bearing_gap is 7\n"
-        session.record([tool("bash", {"command": "make turn-wheel"}, failing, exit_code=2)])
-        session.record([tool("edit", {"filePath": "src/axle_spec.py"}, "changed")])
+        failing = "Traceback: LoginError: token_age is 7\n"
+        session.record([tool("bash", {"command": "make test-login"}, failing, exit_code=2)])
+        session.record([tool("edit", {"filePath": "src/token_spec.py"}, "changed")])
         filled(session, 40)
         session.compact()
-        act = pivots(session)[0]
-        assert act.tail is not None
-        assert act.tail > 3  # all of it was folded
-        text = shown_text(session)
-        for kept in (
-            "Mend the mill in src/mill.py.",
-            "Never drain the pond.",
-            "replace the axle",
-            "grease the bearing",
-            "make turn-wheel",
-            "src/axle_spec.py",
+        operation = pivots(session)[0]
+        assert operation.tail is not None
+        assert operation.tail > 3  # all of these messages were folded
+        text = view_text(session)
+        for fact in (
+            "Fix the login in src/login.py.",
+            "Never drop the table.",
+            "replace the parser",
+            "update the README",
+            "make test-login",
+            "src/token_spec.py",
         ):
-            assert kept in text, kept
+            assert fact in text, fact
 
 
 # --- 4. finished tasks come back ------------------------------------------------------------------
 
 
-def test_what_was_answered_is_marked_as_answered(store: str) -> None:
+def test_answered_requests_are_marked_as_answered(store: str) -> None:
     with opened(store, "s", summarizer=FaultyModel("unavailable")) as session:
-        session.user("Paint the door green")
-        session.record("It is green.")
-        session.user("Now mend the roof")
+        session.user("Rename the endpoint")
+        session.record("It is renamed.")
+        session.user("Now fix the timeout")
         filled(session)
         session.compact()
-        text = shown_text(session)
-        assert "First request (answered):\nPaint the door green" in text
-        assert "answered (h0): Paint the door green" in text
+        text = view_text(session)
+        assert "First request (answered):\nRename the endpoint" in text
+        assert "answered (h0): Rename the endpoint" in text
         open_lines = [line for line in text.splitlines() if line.startswith("- open")]
         assert len(open_lines) == 1
-        assert "Now mend the roof" in open_lines[0]
+        assert "Now fix the timeout" in open_lines[0]
 
 
 # --- 5. calls without results, results without calls ----------------------------------------------
@@ -137,13 +136,15 @@ def test_what_was_answered_is_marked_as_answered(store: str) -> None:
 
 @pytest.mark.parametrize("wire", sorted(WIRES))
 @pytest.mark.parametrize("tail", [0, 300, 1_500])
-def test_calls_and_results_stay_together_on_every_wire(store: str, wire: str, tail: int) -> None:
+def test_calls_and_results_stay_together_in_every_api_format(
+    store: str, wire: str, tail: int
+) -> None:
     with opened(store, "s", summarizer=FaultyModel("good"), tail_tokens=tail) as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         for number in range(20):
             names = [f"c{number}.{part}" for part in range(3)]
             session.record([TextPart(text="I look"), *(call(name, f"{name}.py") for name in names)])
-            for name in reversed(names[: 3 - number % 2]):  # some never come back
+            for name in reversed(names[: 3 - number % 2]):  # some results never come
                 session.result(name, f"{name}\n" * 60)
         session.compact()
         assert_valid(session.view().messages)
@@ -152,20 +153,20 @@ def test_calls_and_results_stay_together_on_every_wire(store: str, wire: str, ta
         assert_valid(session.view().messages)
 
 
-# --- 6. pictures for ever, or lost from the very prompt -------------------------------------------
+# --- 6. pictures that stay forever, or are lost from the current prompt ---------------------------
 
 
-def test_an_old_picture_goes_and_the_one_that_is_asked_about_stays(store: str) -> None:
+def test_an_old_picture_is_dropped_and_the_current_one_stays(store: str) -> None:
     with opened(store, "s", summarizer=FaultyModel("good"), policy=NO_PRUNE) as session:
         session.user([TextPart(text="What is this?"), SHOT])
-        session.record("A wheel.")
-        session.user([TextPart(text="And what turns in this one?"), SHOT])
+        session.record("A parser.")
+        session.user([TextPart(text="And what fails in this one?"), SHOT])
         filled(session)
         assert len(media(session)) == 2
         session.messages()
         assert pivots(session)
         assert len(media(session)) == 1
-        assert "And what turns in this one?" in shown_text(session)
+        assert "And what fails in this one?" in view_text(session)
 
 
 # --- 7. a smaller model ---------------------------------------------------------------------------
@@ -176,26 +177,26 @@ def test_a_model_with_a_smaller_window_gets_a_view_that_fits(store: str, name: s
     with opened(store, "s", window=200_000, summarizer=FaultyModel(name)) as session:
         work(session, 60)
         assert session.tokens > 30_000
-        session.switch(window=8_000, output=1_000)
-        assert session.room == 7_000
+        session.switch_model(window=8_000, output=1_000)
+        assert session.usable == 7_000
         assert session.view().tokens <= 7_000
         assert_valid(session.messages())
-        assert "Fix the failing test" in shown_text(session)
+        assert "Fix the failing test" in view_text(session)
 
 
-def test_a_session_that_was_large_is_opened_with_a_smaller_window(store: str) -> None:
+def test_a_large_session_can_be_opened_with_a_smaller_window(store: str) -> None:
     with opened(store, "s", window=200_000) as session:
         work(session, 60)
     with opened(store, "s", summarizer="digest") as session:
         session.messages()
-        assert session.view().tokens <= session.room
+        assert session.view().tokens <= session.usable
 
 
-# --- 8. a threshold of one's own ------------------------------------------------------------------
+# --- 8. custom thresholds -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("settings", "room"),
+    ("settings", "limit"),
     [
         ({"threshold": 0.5}, 50_000),
         ({"threshold": 30_000}, 30_000),
@@ -204,27 +205,25 @@ def test_a_session_that_was_large_is_opened_with_a_smaller_window(store: str) ->
         ({"thresholds": {"other:*": 0.1}}, 99_000),
     ],
 )
-def test_a_share_or_a_figure_for_each_model(
-    store: str, settings: dict[str, Any], room: int
-) -> None:
+def test_thresholds_apply_per_model(store: str, settings: dict[str, Any], limit: int) -> None:
     with opened(
         store, "s", window=100_000, model="test:small", summarizer="digest", **settings
     ) as session:
-        assert session.room == room
-        session.user("Mend the mill")
-        while session.tokens < room:
+        assert session.usable == limit
+        session.user("Fix the login")
+        while session.tokens < limit:
             assert not session.plan().overflow
             session.record("word " * 1_500)
             session.user("On.")
         session.messages()
         assert pivots(session)
-        assert session.view().tokens <= room
+        assert session.view().tokens <= limit
 
 
 # --- 9. auto=false --------------------------------------------------------------------------------
 
 
-def test_who_switched_it_off_is_never_folded_even_when_a_provider_refuses(store: str) -> None:
+def test_auto_off_holds_even_when_a_provider_refuses(store: str) -> None:
     model = FaultyModel("good")
     for switched in ({"auto": False}, {"policy": FOLDMARK.adjusted(auto=False)}):
         with opened(store, f"s{len(switched)}", summarizer=model, **switched) as session:
@@ -233,23 +232,23 @@ def test_who_switched_it_off_is_never_folded_even_when_a_provider_refuses(store:
             assert session.compact(auto=True, overflow=True) is None
             assert asyncio.run(session.acompact(auto=True, overflow=True)) is None
             assert encode(session.messages()) == view
-            assert (session.acts(), session.pending(), model.asks) == ([], None, [])
+            assert (session.operations(), session.pending(), model.requests) == ([], None, [])
 
 
-# --- 13. fake words of the user -------------------------------------------------------------------
+# --- 13. invented user messages -------------------------------------------------------------------
 
 
-def test_nothing_is_put_into_the_users_mouth(store: str) -> None:
+def test_no_user_message_is_invented(store: str) -> None:
     with opened(store, "s", summarizer=FaultyModel("good"), policy=NO_PRUNE) as session:
-        said = ["Mend the mill", "And the pond?"]
-        for request in said:
+        requests = ["Fix the login", "And the cache?"]
+        for request in requests:
             session.user(request)
             filled(session)
             session.messages()
             session.record("It is done.")
         session.messages()
         assert len(pivots(session)) >= 2
-        assert said_for_the_user(session) == []
+        assert synthetic_texts(session) == []
         texts = [
             part.text
             for message in session.export().messages
@@ -257,17 +256,17 @@ def test_nothing_is_put_into_the_users_mouth(store: str) -> None:
             for part in message.parts
             if isinstance(part, TextPart)
         ]
-        assert texts == said
+        assert texts == requests
 
 
-def test_a_call_that_waits_for_its_result_is_not_taken_for_an_answer(store: str) -> None:
+def test_an_open_call_does_not_count_as_a_reply(store: str) -> None:
     with opened(store, "s", summarizer="digest", policy=NO_PRUNE) as session:
-        session.user("Mend the mill")
+        session.user("Fix the login")
         filled(session)
         waiting = ToolPart(tool="bash", call_id="w", state=Pending(input={"command": "turn"}))
         session.record([waiting])
         session.compact(auto=True)
-        assert "Mend the mill" in shown_text(session)
+        assert "Fix the login" in view_text(session)
         session.result("w", "it turns")
         assert_valid(session.messages())
-        assert said_for_the_user(session) == []
+        assert synthetic_texts(session) == []
