@@ -169,8 +169,7 @@ def test_the_scan_stops_at_a_summary(policy: Policy) -> None:
 
 @EACH_PRESET
 def test_outputs_before_the_first_request_may_be_pruned(policy: Policy) -> None:
-    log = Log(round4, [reply(ran("early", 90_000)), user(), user()])
-    assert pruned(log, policy) == ["early"]
+    assert pruned(Log(round4, [reply(ran("early", 90_000)), user(), user()]), policy) == ["early"]
 
 
 @EACH_PRESET
@@ -191,8 +190,7 @@ def test_a_summary_within_the_last_two_turns_does_not_stop_the_scan(policy: Poli
 )
 def test_only_completed_calls_are_pruned(policy: Policy, state: Failed | Running | Pending) -> None:
     call = ToolPart(id="odd", tool="bash", call_id="odd", state=state)
-    log = session(reply(ran("old", 90_000), call, ran("new", 40_000)))
-    assert pruned(log, policy) == ["old"]
+    assert pruned(session(reply(ran("old", 90_000), call, ran("new", 40_000))), policy) == ["old"]
     assert pruned(session(reply(call, call)), policy) == []
 
 
@@ -240,8 +238,7 @@ def test_the_buffer_version_continues_beyond_an_earlier_prune() -> None:
 
 
 def test_the_buffer_version_protects_as_many_tokens() -> None:
-    log = turn_of(ran("old", 50_000), ran("new", 40_000))
-    assert pruned(log, OPENCODE_BUFFER) == ["old"]
+    assert pruned(turn_of(ran("old", 50_000), ran("new", 40_000)), OPENCODE_BUFFER) == ["old"]
     log = turn_of(ran("old", 50_000), ran("new", 40_001))
     assert pruned(log, OPENCODE_BUFFER) == ["new", "old"]
 
@@ -302,5 +299,4 @@ def test_only_the_text_of_an_output_is_estimated(policy: Policy) -> None:
     shot = FilePart(mime="image/png", url="data:image/png;base64,AAAA")
     new = ran("new", 40_000)
     new = replace(new, state=replace(new.state, attachments=(shot,)))
-    log = session(reply(ran("old", 30_000), new))
-    assert pruned(log, policy) == ["old"]
+    assert pruned(session(reply(ran("old", 30_000), new)), policy) == ["old"]

@@ -256,57 +256,45 @@ def test_foldmark_leaves_space_for_the_summary_the_users_text_and_the_system_pro
 
 # --- the two messages of a pivot ------------------------------------------------------------
 
-IDS_AND_TIME = MessageIds(
-    session="ses_1", message="msg_1", part="prt_1", at=1_700, path=Path(cwd="/w", root="/")
-)
+FOLDERS = Path(cwd="/w", root="/")
+NEW = MessageIds(session="ses_1", message="msg_1", part="prt_1", at=1_700, path=FOLDERS)
 MODEL = ModelRef(provider_id="anthropic", model_id="claude")
-PART_IDS = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
+NAMES = {"providerID": "anthropic", "modelID": "claude"}
+INFO = {"id": "msg_1", "sessionID": "ses_1"}
+PART = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
 
 
 @pytest.mark.parametrize("auto", [True, False])
 def test_a_marker_is_a_user_message_with_a_compaction_part(*, auto: bool) -> None:
-    message = marker_message(IDS_AND_TIME, auto=auto, agent="build", model=MODEL)
-    assert to_plain(message) == {
-        "info": {
-            "role": "user",
-            "id": "msg_1",
-            "sessionID": "ses_1",
-            "time": {"created": 1_700},
-            "agent": "build",
-            "model": {"providerID": "anthropic", "modelID": "claude"},
-        },
-        "parts": [{"type": "compaction", **PART_IDS, "auto": auto}],
-    }
+    message = to_plain(marker_message(NEW, auto=auto, agent="build", model=MODEL))
+    fields = {"role": "user", "agent": "build", "model": NAMES}
+    assert message["info"] == {**INFO, **fields, "time": {"created": 1_700}}
+    assert message["parts"] == [{"type": "compaction", **PART, "auto": auto}]
 
 
 def test_a_marker_states_an_overflow_and_its_tail() -> None:
-    message = marker_message(IDS_AND_TIME, auto=True, overflow=True, tail_start="msg_0")
-    assert to_plain(message)["parts"] == [
-        {"type": "compaction", **PART_IDS, "auto": True, "overflow": True, "tail_start_id": "msg_0"}
-    ]
+    message = to_plain(marker_message(NEW, auto=True, overflow=True, tail_start="msg_0"))
+    fields = {"auto": True, "overflow": True, "tail_start_id": "msg_0"}
+    assert message["parts"] == [{"type": "compaction", **PART, **fields}]
 
 
 def test_a_summary_is_a_reply_of_the_compaction_agent_to_its_marker() -> None:
     tokens = Tokens(input=9, output=1, reasoning=0, cache=Cache(read=0, write=0))
-    message = summary_message(
-        IDS_AND_TIME, "All.", marker="msg_0", model=MODEL, tokens=tokens, cost=0.5
-    )
-    assert to_plain(message) == {
-        "info": {
-            "role": "assistant",
-            "id": "msg_1",
-            "sessionID": "ses_1",
-            "parentID": "msg_0",
-            "mode": "compaction",
-            "agent": "compaction",
-            "summary": True,
-            "path": {"cwd": "/w", "root": "/"},
-            "cost": 0.5,
-            "tokens": to_plain(tokens),
-            "providerID": "anthropic",
-            "modelID": "claude",
-            "finish": "stop",
-            "time": {"created": 1_700, "completed": 1_700},
-        },
-        "parts": [{"type": "text", **PART_IDS, "text": "All."}],
+    summary = summary_message(NEW, "All.", marker="msg_0", model=MODEL, tokens=tokens, cost=0.5)
+    message = to_plain(summary)
+    assert message["info"] == {
+        **INFO,
+        "role": "assistant",
+        "parentID": "msg_0",
+        "mode": "compaction",
+        "agent": "compaction",
+        "summary": True,
+        "finish": "stop",
+        "cost": 0.5,
+        "tokens": to_plain(tokens),
+        "providerID": "anthropic",
+        "modelID": "claude",
+        "path": {"cwd": "/w", "root": "/"},
+        "time": {"created": 1_700, "completed": 1_700},
     }
+    assert message["parts"] == [{"type": "text", **PART, "text": "All."}]

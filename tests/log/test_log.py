@@ -105,12 +105,6 @@ def test_requests_are_answered_by_a_finished_reply_only() -> None:
     assert not requests.is_answered(request, 3)
 
 
-def test_standing_instructions_are_found_line_by_line() -> None:
-    requests = Requests()
-    requests.add_message(0, 0, user("Fix the login.\nNever touch the migrations.\nThanks!"))
-    assert [rule.text for rule in requests.rules] == ["Never touch the migrations."]
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments", "access", "files", "label"),
     [

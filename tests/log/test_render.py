@@ -180,8 +180,7 @@ def test_a_view_has_the_tokens_of_its_texts_and_an_overhead_per_message(policy: 
 
 
 def test_a_blank_reply_still_separates_two_requests() -> None:
-    blank = reply(TextPart(text=" "))
-    assert shown(user("one"), blank, user("two"))[1] == f"assistant: {NO_REPLY}"
+    assert shown(user("one"), reply(TextPart(text=" ")), user("two"))[1] == f"assistant: {NO_REPLY}"
 
 
 @EVERY
@@ -224,13 +223,6 @@ def test_the_handle_in_a_placeholder_leads_back_to_the_part() -> None:
         position = log.part_at(number + 1)
         assert position is not None
         assert position[0].message.parts[position[1]] == parts[-1]
-
-
-def test_a_handle_beyond_the_log_names_no_part() -> None:
-    log = Log(by_classes, [user("one"), reply(), user("two")])
-    assert log.part_at(1) == (log.entries[2], 0)
-    assert log.part_at(2) is None
-    assert log.part_at(-1) is None
 
 
 def test_a_long_target_is_truncated_to_one_line() -> None:

@@ -8,7 +8,7 @@ from foldmark.log.carryover import HEADING, REPEATED
 from foldmark.log.log import Log, ordinal_of
 from foldmark.log.view import Viewer
 from foldmark.model.messages import FilePart, Message, TextPart, UserInfo
-from foldmark.model.prompt_messages import Media, Text, UserMessage
+from foldmark.model.prompt_messages import Media, Text
 from foldmark.policy import FOLDMARK, PRESETS, Policy
 from foldmark.session.in_memory import fit_view
 from foldmark.tokens.counters import by_classes, counter, truncate_middle
@@ -214,17 +214,10 @@ def test_the_answered_request_of_a_split_turn_is_truncated_to_its_budget(
     assert (of_tokens(tokens) in text) is is_whole
 
 
-def test_an_open_request_keeps_the_roles_alternating_after_the_summary() -> None:
-    log = Log(by_classes, [user("Fix it."), worked(), *pivot(), worked("a2")])
-    roles = [isinstance(message, UserMessage) for message in Viewer(log, FOLDMARK).view().messages]
-    assert roles[:4] == [True, False, True, False]
-
-
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "foldmark"])
 def test_the_presets_of_the_spec_carry_no_user_text(name: str) -> None:
     turns = (user("Fix it. Never push."), said("Fixed."), user("And this."), worked())
-    lines = shown(*turns, *pivot(), policy=PRESETS[name])
-    assert lines == [ASKED, "SUMMARY"]
+    assert shown(*turns, *pivot(), policy=PRESETS[name]) == [ASKED, "SUMMARY"]
 
 
 def test_an_instruction_in_the_omitted_middle_of_the_first_request_is_kept() -> None:

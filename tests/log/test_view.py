@@ -41,8 +41,7 @@ INCOMPLETE = {
 @pytest.mark.parametrize("rest", INCOMPLETE.values(), ids=INCOMPLETE)
 def test_a_marker_without_a_complete_summary_is_never_shown(rest: list[Message]) -> None:
     turns = (user("look"), said("I looked."), marker(), *rest)
-    lines = shown(*turns, user("thanks"))
-    assert lines == ["user: look", "assistant: I looked.", "user: thanks"]
+    assert shown(*turns, user("thanks")) == ["user: look", "assistant: I looked.", "user: thanks"]
     lines = shown(*turns, marker("m2"), summary("All is well.", "m2"), user("thanks"))
     assert last_lines(lines) == [ASKED, "assistant: All is well.", "user: thanks"]
 
@@ -102,8 +101,7 @@ def test_earlier_pivots_in_a_tail_are_hidden_by_foldmark_and_shown_by_opencode()
 def test_the_latest_pivot_is_shown() -> None:
     first = (*TURNS, marker("m1"), summary("First.", "m1"))
     second = (user("three"), said("3"), marker("m2"), summary("Second.", "m2"))
-    lines = shown(*first, *second, policy=OPENCODE_2025)
-    assert lines == [f"user: {ASKED}", "assistant: Second."]
+    assert shown(*first, *second, policy=OPENCODE_2025) == [f"user: {ASKED}", "assistant: Second."]
 
 
 # --- corrections of what providers refuse, by foldmark alone --------------------------------

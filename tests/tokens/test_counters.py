@@ -14,11 +14,6 @@ from foldmark.tokens.counters import by_classes, ceil4, correction, counter, rou
 from foldmark.tokens.sizes import part_size
 
 
-def test_halves_are_rounded_up_as_javascript_does() -> None:
-    assert [round4("x" * n) for n in range(7)] == [0, 0, 1, 1, 1, 1, 2]
-    assert [ceil4("x" * n) for n in range(7)] == [0, 1, 1, 1, 1, 2, 2]
-
-
 def test_length_is_counted_in_utf16_units() -> None:
     assert utf16_length("a😀日") == 4
     assert round4("😀" * 4) == 2

@@ -103,8 +103,7 @@ def test_newer_presets_overflow_at_the_usable_tokens(policy: Policy, limit: Limi
 def test_each_spec_estimates_a_quarter_of_the_length_in_its_own_rounding(
     name: str, tokens: tuple[int, ...]
 ) -> None:
-    count = counter(preset(name).estimate)
-    assert tuple(count("x" * length) for length in range(7)) == tokens
+    assert tuple(counter(preset(name).estimate)("x" * length) for length in range(7)) == tokens
 
 
 # --- all presets ----------------------------------------------------------------------------
