@@ -129,9 +129,7 @@ class Agent:
             options: dict[str, Any] = {"model": self.model.name, "window": self.window, **settings}
             session = open_session(**options)
         elif settings:
-            raise BadInput(
-                f"{', '.join(settings)}: settings for a new session; set them where you open yours"
-            )
+            raise BadInput(f"{', '.join(settings)}: pass these where you open the session")
         return Turn(self, session, task)
 
     # --- used by turns ---
@@ -218,22 +216,17 @@ def _delegate(agents: Mapping[str, Agent]) -> Tool:
         title = first_words(task)
         session = await run_uninterrupted(LoopSupport(context.session).child, title)
         turn = agents[agent].turn(task, session)
-        metadata = {"session": session.id}
+        about = {"session": session.id}
         try:
             result = await turn.arun()
         except FoldmarkError as error:  # its cost so far still counts
-            return ToolOutput(text=str(error), metadata={**metadata, "cost": turn.cost}, error=True)
+            return ToolOutput(text=str(error), metadata={**about, "cost": turn.cost}, error=True)
         finally:
             await run_uninterrupted(session.close)
         return ToolOutput(
             text=result.text or f"[It ended without a word: {result.ending}]",
             title=f"{agent}: {title}",
-            metadata={
-                **metadata,
-                "ended": result.ending,
-                "steps": result.steps,
-                "cost": result.cost,
-            },
+            metadata={**about, "ended": result.ending, "steps": result.steps, "cost": result.cost},
             error=result.ending != "stop",
         )
 

@@ -30,18 +30,18 @@ def trees_around(session: Session, message_id: str | None = None) -> Trees | Non
     """The trees before and after a message, or the whole session; None if it has no step."""
     if message_id is None:
         return tree_span(session.export(reverted=False).messages)
-    return _spans_around(session, message_id)[1]
+    return _spans(session, message_id)[1]
 
 
 def tree_before(session: Session, message_id: str) -> str:
     """The tree before a message and the answers to it."""
-    earlier, own, later = _spans_around(session, message_id)
+    earlier, own, later = _spans(session, message_id)
     return _first_tree(own and own[0], earlier and earlier[1], later and later[0], name=message_id)
 
 
 def tree_after(session: Session, message_id: str) -> str:
     """The tree after a message and the answers to it."""
-    earlier, own, later = _spans_around(session, message_id)
+    earlier, own, later = _spans(session, message_id)
     return _first_tree(own and own[1], earlier and earlier[1], later and later[0], name=message_id)
 
 
@@ -51,18 +51,14 @@ def _first_tree(*trees: str | None, name: str) -> str:
     return tree
 
 
-def _spans_around(
-    session: Session, message_id: str
-) -> tuple[Trees | None, Trees | None, Trees | None]:
+def _spans(session: Session, message_id: str) -> tuple[Trees | None, Trees | None, Trees | None]:
     """The spans before a message, of it (with the answers to a user message), and after it.
 
     If several messages have the id, the newest is used.
     """
     messages = session.export(reverted=False).messages
-    indexes = (
-        index for index in reversed(range(len(messages))) if messages[index].id == message_id
-    )
-    first = next(indexes, None)
+    ids = [message.id for message in messages]
+    first = max((index for index, id in enumerate(ids) if id == message_id), default=None)
     if first is None:
         raise BadInput(f"there is no message {message_id!r} in session {session.id}")
     end = first + 1

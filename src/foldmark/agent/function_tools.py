@@ -32,7 +32,7 @@ from foldmark.model.messages import FilePart
 from foldmark.model.values import Json
 from foldmark.providers.background import run_in_thread
 
-from .tool import SECONDS, VISIBLE_TOKENS, Context, Tool, ToolOutput, ToolRefusal
+from .tool import Context, Tool, ToolOutput, ToolRefusal
 
 Function = Callable[..., Any]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -71,20 +71,12 @@ def tool(
                 f"{name!r} is not a valid tool name; "
                 "set name=… to at most 64 letters, digits, _ and -"
             )
-        if (
-            options.get("seconds", SECONDS) <= 0
-            or options.get("visible_tokens", VISIBLE_TOKENS) <= 0
-        ):
+        if min(options.get("seconds", 1), options.get("visible_tokens", 1)) <= 0:
             raise BadInput(f"the tool {name!r}: seconds and visible_tokens must be more than 0")
         signature = _Signature(function, name)
         description = inspect.cleandoc(options.get("description") or function.__doc__ or "")
-        default = Tool(
-            name,
-            description,
-            signature.schema,
-            _caller(function, signature),
-            subject=signature.subject,
-        )
+        call = _caller(function, signature)
+        default = Tool(name, description, signature.schema, call, subject=signature.subject)
         return default._replace(**{**options, "name": name, "description": description})
 
     return build if function is None else build(function)
@@ -299,9 +291,8 @@ def failure(error: BaseException) -> ToolOutput:
     frames = traceback.extract_tb(error.__traceback__)
     location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     kind = type(error).__name__
-    return ToolOutput(
-        text=f"{kind}: {cause}{location}" if cause else f"{kind}{location}", error=True
-    )
+    text = f"{kind}: {cause}{location}" if cause else f"{kind}{location}"
+    return ToolOutput(text=text, error=True)
 
 
 def _safe_text(thing: object) -> str:

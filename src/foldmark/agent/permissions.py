@@ -51,9 +51,8 @@ class _ParsedRule(NamedTuple):
     def may_forbid(self, command: "Command") -> bool:
         """Whether the pattern matches from a later word on, as in `sudo git push`."""
         matches = re.compile(translate(self.pattern or "*")).match
-        return any(
-            matches(command.as_run, start.end()) for start in _STARTS.finditer(command.as_run)
-        )
+        text = command.as_run
+        return any(matches(text, start.end()) for start in _STARTS.finditer(text))
 
 
 # --- shell commands ------------------------------------------------------------------------
@@ -127,7 +126,7 @@ class Permissions:
             return _last_match(rules, subject)
         plain = plain_commands(subject)
         commands = plain or [Command(subject, subject)]
-        actions = {_command_action(rules, subject, one, is_plain=bool(plain)) for one in commands}
+        actions = {_action(rules, subject, one, is_plain=bool(plain)) for one in commands}
         return next(action for action in _STRICTEST if action in actions)
 
     def hidden_patterns(self, search: str) -> tuple[Patterns, Patterns]:
@@ -149,9 +148,7 @@ def _last_match(rules: list[_ParsedRule], subject: str) -> Action:
     return "ask"
 
 
-def _command_action(
-    rules: list[_ParsedRule], subject: str, command: Command, *, is_plain: bool
-) -> Action:
+def _action(rules: list[_ParsedRule], subject: str, command: Command, *, is_plain: bool) -> Action:
     """The action for one command of a text; in doubt, ask."""
     action: Action = "ask"
     for rule in rules:
@@ -242,9 +239,8 @@ class PermissionGate:
         if self._ask is None:
             return f"not permitted: nobody is there to be asked; the rule {rule} = allow permits it"
         try:
-            reply = await _call_asker(
-                self._ask, Question(tool=tool, subject=subject, input=arguments)
-            )
+            question = Question(tool=tool, subject=subject, input=arguments)
+            reply = await _call_asker(self._ask, question)
         except BaseException as error:
             if _is_cancelled(error):
                 raise

@@ -100,9 +100,8 @@ class TurnRecorder:
     def answer(self, answer: AnswerStream, reply: StepReply) -> Message:
         """Record a complete answer with its calls as running."""
         if self._include(self._tools.named_paths(reply.calls)):
-            self._tree = (
-                self._take_snapshot() or self._tree
-            )  # includes what the step will overwrite
+            # This tree includes what the step will overwrite.
+            self._tree = self._take_snapshot() or self._tree
         now = self._support.builder.now()
         parts = [as_running(p, now) if isinstance(p, ToolPart) else p for p in reply.parts]
         finish = StepFinishPart(
@@ -253,8 +252,5 @@ def _diff_list(diffs: tuple[FileDiff, ...]) -> Json:
             for diff in diffs[:MAX_LISTED_FILES]
         ]
     }
-    return (
-        {**listing, "more": len(diffs) - MAX_LISTED_FILES}
-        if len(diffs) > MAX_LISTED_FILES
-        else listing
-    )
+    more = len(diffs) - MAX_LISTED_FILES
+    return {**listing, "more": more} if more > 0 else listing

@@ -121,9 +121,7 @@ async def run_calls(
     session = context.session
     budget = int(session.usable * _SHARE) // max(len(parts), 1)
     tasks = [
-        asyncio.create_task(
-            _run_call(part, toolbox, context._replace(call_id=part.call_id), budget)
-        )
+        asyncio.create_task(_run(part, toolbox, context._replace(call_id=part.call_id), budget))
         for part in parts
         if part.call_id != truncated
     ]
@@ -173,9 +171,7 @@ async def run_unless_stopped(
         await end_tasks((task,), grace)
 
 
-async def _run_call(
-    part: ToolPart, toolbox: Toolbox, context: Context, budget: int
-) -> CallsOutcome:
+async def _run(part: ToolPart, toolbox: Toolbox, context: Context, budget: int) -> CallsOutcome:
     session = context.session
     session.publish(
         events.TOOL_STARTED, call=part.call_id, tool=part.tool, input=part.state.input or {}
@@ -259,9 +255,8 @@ async def call_tool(toolbox: Toolbox, part: ToolPart, context: Context) -> ToolO
         raise
     except BaseException as error:  # noqa: BLE001 - the model is told, whatever it is
         output = failure(error)
-    return _storable(
-        replace(output, metadata={**output.metadata, SHOWN_TOKENS: tool.visible_tokens})
-    )
+    metadata = {**output.metadata, SHOWN_TOKENS: tool.visible_tokens}
+    return _storable(replace(output, metadata=metadata))
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
 from foldmark.model import events
 from foldmark.model.messages import Message, Pending, SubtaskPart, TextPart, Tokens, ToolPart
@@ -175,14 +177,8 @@ class Turn:
             self._is_open = False
         await self._add_waiting()  # the next turn sees it
         files = await run_uninterrupted(self._record.summarize, name)
-        record = self._record
-        self.session.publish(
-            events.TURN_FINISHED,
-            ended=ending,
-            steps=record.steps,
-            cost=record.cost,
-            files=len(files),
-        )
+        figures = {"steps": self._record.steps, "cost": self._record.cost, "files": len(files)}
+        self.session.publish(events.TURN_FINISHED, ended=ending, **figures)
         return files
 
     async def _title(self) -> str:
@@ -216,9 +212,8 @@ class Turn:
 
     async def _add_waiting(self) -> None:
         while self._waiting:
-            self._new_messages.append(
-                await run_uninterrupted(self._record.say, self._waiting.popleft())
-            )
+            message = await run_uninterrupted(self._record.say, self._waiting.popleft())
+            self._new_messages.append(message)
 
     async def _run_subtasks(self) -> StepReply | None:
         """Run the subtasks that the user gave to other agents, before the model is called."""
@@ -280,13 +275,8 @@ class Turn:
         if limit is not None:
             free = limit.context - session.usable if limit.context else max_tokens
             max_tokens = min(max_tokens, limit.output or max_tokens, max(free, 1))
-        return ModelRequest(
-            messages=messages,
-            system=session.system,
-            tools=session.tools,
-            max_tokens=max_tokens,
-            purpose=STEP,
-        )
+        request = ModelRequest(messages=messages, max_tokens=max_tokens, purpose=STEP)
+        return replace(request, system=session.system, tools=session.tools)
 
     async def _compact_after(self, refusal: ModelFailure) -> None:
         """Compact the session after the provider refused a request as too long."""

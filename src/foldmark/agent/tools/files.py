@@ -93,9 +93,8 @@ def file_tools(working: WorkingFolder) -> tuple[Tool, Tool, Tool]:
             text, count = _edit_text(_read_text(working, target), old, new, every=all)
             _write(working, target, text.encode("utf-8", "surrogateescape"))
         times = "once" if count == 1 else f"{count} times"
-        return _change_output(
-            working, target, f"edited {working.display(target)}: replaced {times}"
-        )
+        name = working.display(target)
+        return _change_output(working, target, f"edited {name}: replaced {times}")
 
     return read, write, edit
 

@@ -68,9 +68,8 @@ def _expand_braces(pattern: str) -> Iterator[str]:
 
 
 def _path_matcher(pattern: str) -> NameMatcher:
-    segments = [
-        None if step == "**" else re.compile(translate(step)) for step in pattern.split("/")
-    ]
+    names = pattern.split("/")
+    segments = [None if name == "**" else re.compile(translate(name)) for name in names]
     if len(segments) == 1:
         segments.insert(0, None)
     return lambda name: _matches(segments, name.split("/"))

@@ -93,11 +93,8 @@ def _tool_output(result: ProcessResult, seconds: float, command: str) -> ToolOut
     elif result.code or not text:
         notes.append(f"[exit code: {result.code}]")
     if result.leftover and not result.timed_out:
-        what = (
-            "1 process that was"
-            if result.leftover == 1
-            else f"{result.leftover} processes that were"
-        )
+        count = result.leftover
+        what = "1 process that was" if count == 1 else f"{count} processes that were"
         notes.append(f"[ended {what} left running; setsid keeps one]")
     gap = "" if not text or text.endswith("\n") or not notes else "\n"
     return ToolOutput(

@@ -37,10 +37,9 @@ def skill_tool(folder: Path, others: Iterable[Path] = ()) -> Tool | None:
         return None
     descriptions = "\n".join(f"- {name}: {about[name]}" for name in sorted(homes))
 
-    @tool(
-        changes_files=False,
-        description=f"Read how a kind of task is done here. There are:\n{descriptions}",
-    )
+    description = f"Read how a kind of task is done here. There are:\n{descriptions}"
+
+    @tool(changes_files=False, description=description)
     def skill(name: Annotated[str, "The name of the skill."]) -> ToolOutput:
         home_folder = homes.get(name)
         if home_folder is None:
