@@ -14,7 +14,7 @@ from foldmark.transcripts.formats.aider import Aider, Kind
 from foldmark.transcripts.read import SessionCollector, open_reading, read_sessions
 from foldmark.transcripts.source import Record, open_source
 from tests.support.malformed_records import assert_acceptable
-from tests.support.view_lines import shown
+from tests.support.view_lines import view_of
 
 REAL = "aider/aider_chat-history_first.md"
 HEADER = "\n# aider chat started at 2026-01-02 03:04:05\n\n"
@@ -45,8 +45,8 @@ def assert_put_together(sessions: Sequence[Transcript], whole: str) -> None:
     for line, piece in zip(reply, pieces, strict=True):
         assert line in {form.strip() for form in piece}
     for session in sessions:
-        answers = [message for message in session.messages if kind(message) == "answer"]
-        assert all(text(answer) in whole for answer in answers)
+        replies = [message for message in session.messages if kind(message) == "reply"]
+        assert all(text(reply) in whole for reply in replies)
 
 
 def written(session: Transcript) -> Iterator[tuple[str, ...]]:
@@ -56,7 +56,7 @@ def written(session: Transcript) -> Iterator[tuple[str, ...]]:
     for message in session.messages:
         first = True
         for line in text(message).split("\n"):
-            forms = {"user": (f"#### {line}",), "output": (f"> {line}", line), "answer": (line,)}
+            forms = {"user": (f"#### {line}",), "output": (f"> {line}", line), "reply": (line,)}
             if not NOTHING.fullmatch(forms[kind(message)][0]):
                 yield forms[kind(message)][: 1 if first else 2]
             first = False
@@ -64,7 +64,7 @@ def written(session: Transcript) -> Iterator[tuple[str, ...]]:
 
 def kind(message: Message) -> Kind:
     if not message.is_user:
-        return "answer"
+        return "reply"
     (part,) = message.parts
     return "output" if isinstance(part, TextPart) and part.synthetic else "user"
 
@@ -91,14 +91,14 @@ def test_a_session_is_told_in_prompts_answers_and_notes() -> None:
     assert told(session) == [
         ("output", "Aider v1\nMain model: claude-x with diff edit format"),
         ("user", "fix the bug"),
-        ("answer", "Done:\n\n```\nx = 1\n```"),
+        ("reply", "Done:\n\n```\nx = 1\n```"),
         ("output", "Applied edit to a.py"),
     ]
 
 
 def test_the_view_shows_all_of_it() -> None:
     (session,) = read(HEADER + BANNER + TURN)
-    assert shown(*session.messages) == [
+    assert view_of(*session.messages) == [
         "user: Aider v1\nMain model: claude-x with diff edit format",
         "user: fix the bug",
         "assistant: Done:\n\n```\nx = 1\n```",
@@ -125,21 +125,21 @@ def test_an_output_goes_on_until_its_two_spaces() -> None:
     (session,) = read(f"{HEADER}{BANNER}\n> $ ls\na.py\n\n>> b.py\nc.py  \n> done  \n\nFine.\n\n")
     assert told(session)[1:] == [
         ("output", "$ ls\na.py\n\n>> b.py\nc.py\ndone"),
-        ("answer", "Fine."),
+        ("reply", "Fine."),
     ]
 
 
 def test_a_heading_or_a_quote_in_an_answer_is_the_answers_own() -> None:
     answer = "Look:\n\n#### `Coder` class\n\n> a quote\n\nThat is it."
     (session,) = read(f"{HEADER}{BANNER}\n#### explain  \n\n{answer}\n\n\n#### thanks  \n")
-    assert told(session)[1:] == [("user", "explain"), ("answer", answer), ("user", "thanks")]
+    assert told(session)[1:] == [("user", "explain"), ("reply", answer), ("user", "thanks")]
 
 
 def test_what_stands_before_the_first_header_is_a_session_if_it_says_something() -> None:
     before, session = read(f"left over\n\n> ^C  \n{HEADER}{BANNER}")
     assert before.info.id == "notes-0"
     assert not before.info.title
-    assert told(before) == [("answer", "left over"), ("output", "^C")]
+    assert told(before) == [("reply", "left over"), ("output", "^C")]
     assert session.info.id == "notes-1"
     assert [item.info.id for item in read(f"\n\n{HEADER}{BANNER}")] == ["notes-1"]
 
@@ -152,13 +152,13 @@ def test_a_session_in_which_nothing_is_said_is_a_session() -> None:
 
 def test_a_header_is_known_by_its_time() -> None:
     (session,) = read(f"{HEADER}{BANNER}\n#### what is this  \n\n# aider chat started at noon\n\n")
-    assert told(session)[-1] == ("answer", "# aider chat started at noon")
+    assert told(session)[-1] == ("reply", "# aider chat started at noon")
 
 
 def test_a_file_whose_spaces_were_taken_away_is_read_by_its_marks() -> None:
     lines = (HEADER + BANNER + TURN).replace("  \n", "\n")
     (session,) = read(lines)
-    assert [kind for kind, _ in told(session)] == ["output", "user", "answer", "output"]
+    assert [kind for kind, _ in told(session)] == ["output", "user", "reply", "output"]
 
 
 # --- the same file again --------------------------------------------------------------------

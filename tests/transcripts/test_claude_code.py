@@ -26,7 +26,7 @@ from foldmark.transcripts.format import formats
 from foldmark.transcripts.read import open_reading, read_sessions
 from foldmark.transcripts.source import open_source
 from tests.support.stored_transcripts import SESSION, Lines, messages, write
-from tests.support.view_lines import shown
+from tests.support.view_lines import view_of
 
 
 def read(tmp_path: Path, lines: Lines, name: str = f"{SESSION}.jsonl") -> Transcript:
@@ -121,7 +121,7 @@ def test_notices_of_the_program_are_no_requests(tmp_path: Path, notice: str) -> 
     session = read(tmp_path, lines)
     log = Log(counter("classes"), session.messages)
     assert [request.text for request in log.requests.all] == ["Fix the parser"]
-    assert notice in "\n".join(shown(*session.messages))
+    assert notice in "\n".join(view_of(*session.messages))
 
 
 def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_the_program_said_in_the_models_place_is_not_shown(tmp_path: Path) 
     assert not info.tokens
     assert not info.model_id
     assert "overloaded" in str(session)
-    assert "overloaded" not in str(shown(*session.messages))
+    assert "overloaded" not in str(view_of(*session.messages))
 
 
 # --- which session it is -------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_titles_by_hand_count_for_more_than_those_by_the_program(
 # --- what is shown of it -------------------------------------------------------------------
 
 
-def view_of(found: Transcript) -> str:
+def view_text(found: Transcript) -> str:
     log = Log(counter(FOLDMARK.estimate), found.messages)
     return str(Viewer(log, FOLDMARK).view().messages)
 
@@ -253,7 +253,7 @@ def test_after_a_compaction_the_summary_and_what_came_since_are_shown(tmp_path: 
     assert session.messages[2].info.wire == {
         "claude-code": {"trigger": "auto", "preTokens": 155_000}
     }
-    view = view_of(session)
+    view = view_text(session)
     assert "So it was." in view
     assert "And now?" in view
     assert "line a of a parser" not in view
@@ -266,7 +266,7 @@ def test_a_summary_without_its_boundary_folds_as_well(tmp_path: Path) -> None:
     lines.user([{"type": "text", "text": "So it was."}], isCompactSummary=True)
     session = read(tmp_path, lines)
     assert len(Log(counter(FOLDMARK.estimate), session.messages).pivots) == 1
-    assert "line a of a parser" not in view_of(session)
+    assert "line a of a parser" not in view_text(session)
 
 
 @pytest.mark.parametrize("way", ["segment", "messages", "gone", "odd"])
@@ -283,7 +283,7 @@ def test_what_a_compaction_preserved_is_still_shown(way: str, tmp_path: Path) ->
         "odd": {"preservedSegment": [rest], "preservedMessages": {"uuids": []}},
     }
     lines.compact("So it was.", **ways[way])
-    view = view_of(read(tmp_path, lines))
+    view = view_text(read(tmp_path, lines))
     assert ("line b of a parser" in view) == (way in ("segment", "messages"))
     assert "line a of a parser" not in view
 
@@ -297,7 +297,7 @@ def test_what_was_microcompacted_is_pruned(tmp_path: Path) -> None:
     lines.add("system", subtype="microcompact_boundary", microcompactMetadata=None)
     lines.add("system", subtype="microcompact_boundary", microcompactMetadata={"x": 1})
     session = read(tmp_path, lines)
-    view = view_of(session)
+    view = view_text(session)
     assert "line a of a parser" not in view
     assert "line b of a parser" in view
     state = tool(session, "a").state

@@ -26,7 +26,7 @@ from foldmark.transcripts.read import read_file, read_sessions
 from foldmark.transcripts.source import Record
 from foldmark.wire.formats import encode
 from tests.support.malformed_records import read_leniently
-from tests.support.view_lines import shown
+from tests.support.view_lines import view_of
 
 REAL = "anthropic-api/claude-trace_test-traffic.sanitized.jsonl"
 Line = dict[str, Any]
@@ -87,7 +87,7 @@ def exchange(messages: list[Line], answer: Line | None = None, **body: Any) -> L
 
 def told(lines: list[Line]) -> list[list[str]]:
     """The view of each session."""
-    return [shown(*session.messages) for session in read_leniently(ClaudeTrace, lines)]
+    return [view_of(*session.messages) for session in read_leniently(ClaudeTrace, lines)]
 
 
 ASK, CALLED, LISTED = user(text("list it")), model(call("c1")), user(result("c1"))
@@ -102,7 +102,7 @@ WHOLE = ["user: list it", "call c1", "text c1: a.py", "assistant: a.py is there"
 
 def test_a_conversation_that_requests_repeat_is_told_once() -> None:
     (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
-    assert shown(*session.messages) == WHOLE
+    assert view_of(*session.messages) == WHOLE
     assert [message.id for message in session.messages] == ["kept-1", "msg_1", "msg_2"]
     assert session.info.id == "kept"
     assert session.info.origin
@@ -184,7 +184,7 @@ def test_a_request_that_is_sent_again_takes_its_first_answer_back() -> None:
 def test_a_request_that_failed_has_no_answer() -> None:
     failed = exchange([ASK], {"type": "error", "error": {"type": "overloaded_error"}})
     (session,) = read_leniently(ClaudeTrace, [failed, FIRST, SECOND])
-    assert shown(*session.messages) == WHOLE
+    assert view_of(*session.messages) == WHOLE
 
 
 def test_a_request_that_leaves_out_the_end_takes_it_back() -> None:
@@ -236,7 +236,7 @@ def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
     (part,) = marker.parts
     assert isinstance(part, CompactionPart)
     assert part.auto is not bool(blocks)
-    lines = shown(*session.messages)
+    lines = view_of(*session.messages)
     assert lines[1:] == [
         f"assistant: {CONTINUED}",
         *(f"user: {block['text']}" for block in blocks),
@@ -302,7 +302,7 @@ def test_a_streamed_answer_is_put_together() -> None:
     line = exchange([ASK])
     line["response"] |= {"body": None, "body_raw": stream(*EVENTS)}
     (session,) = read_leniently(ClaudeTrace, [line, SECOND])
-    assert shown(*session.messages) == [
+    assert view_of(*session.messages) == [
         *("user: list it", "thought: hm", "assistant: let me", "call c1", "text c1: a.py"),
         "assistant: a.py is there",
     ]
@@ -405,6 +405,6 @@ def test_of_a_real_file_the_requests_can_be_written_again(corpus: Path) -> None:
 
 def test_after_the_compaction_of_a_real_file_only_its_summary_is_shown(corpus: Path) -> None:
     (session,) = read_sessions(corpus / REAL)
-    lines = shown(*session.messages)
+    lines = view_of(*session.messages)
     assert lines[1].startswith("assistant: This session is being continued")
     assert lines[-3:] == ["assistant: Weather folder deleted.", "user: bye", "assistant: Goodbye!"]

@@ -10,7 +10,6 @@ from foldmark.log.log import Log, marker_part
 from foldmark.log.render import is_summary
 from foldmark.log.view import Viewer
 from foldmark.model.messages import (
-    AssistantInfo,
     Cache,
     Completed,
     Message,
@@ -18,18 +17,18 @@ from foldmark.model.messages import (
     TextPart,
     Tokens,
     ToolPart,
-    Transcript,
     has_result,
     is_opaque,
 )
 from foldmark.policy import FOLDMARK, OPENCODE_2025
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.codex import Codex
-from foldmark.transcripts.read import open_reading, read_sessions, read_transcript
+from foldmark.transcripts.read import open_reading, read_sessions
 from foldmark.wire.lists import write_list
 from foldmark.wire.openai_responses import OpenAIResponses
 from tests.support.malformed_records import read_leniently
-from tests.support.view_lines import shown, told
+from tests.support.transcript_reading import read, replies, requests, texts
+from tests.support.view_lines import lines_of, view_of
 
 STAMP = "2026-01-02T03:04:05.000Z"
 AT = 1_767_323_045_000
@@ -99,30 +98,6 @@ def usage(given: int, total: int, made: int = 5) -> Line:
 
 def compacted(*history: Line, message: str = "", **more: Any) -> Line:
     return line("compacted", message=message, replacement_history=list(history), **more)
-
-
-def read(folder: Path, *lines: Line) -> Transcript:
-    file = folder / "kept.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return read_transcript(file)
-
-
-def texts(transcript: Transcript) -> list[str]:
-    return [
-        part.text
-        for message in transcript.messages
-        for part in message.parts
-        if isinstance(part, TextPart)
-    ]
-
-
-def answers(transcript: Transcript) -> list[AssistantInfo]:
-    infos = (message.info for message in transcript.messages)
-    return [info for info in infos if isinstance(info, AssistantInfo) and not info.summary]
-
-
-def requests(transcript: Transcript) -> list[str]:
-    return [request.text for request in Log(len, transcript.messages).requests.all]
 
 
 # --- sessions -------------------------------------------------------------------------------
@@ -197,7 +172,7 @@ def test_the_items_of_one_answer_are_one_message_with_the_results_of_its_calls(
     assert kinds == [ReasoningPart, TextPart, ToolPart, ToolPart]
     states = [part.state for part in session.messages[1].parts if isinstance(part, ToolPart)]
     assert [state.output for state in states if isinstance(state, Completed)] == ["one", "two"]
-    first, second = answers(session)
+    first, second = replies(session)
     assert (first.provider_id, first.model_id, first.variant) == ("openai", "gpt-x", "high")
     assert (first.finish, second.finish) == ("tool-calls", "stop")
 
@@ -209,7 +184,7 @@ def test_what_the_program_says_in_the_user_s_place_is_no_request(tmp_path: Path)
     lines = [meta(), above, line("response_item", **context), user("<b>look</b>"), said("yes")]
     session = read(tmp_path, *lines)
     assert requests(session) == ["<b>look</b>"]
-    assert len(shown(*session.messages)) == 5
+    assert len(view_of(*session.messages)) == 5
 
 
 def test_items_are_written_back_as_they_came(tmp_path: Path) -> None:
@@ -240,7 +215,7 @@ def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
         said("Done."),
         usage(200, total=310),
     )
-    first, second = answers(session)
+    first, second = replies(session)
     cache = Cache(read=40, write=0)
     assert first.tokens == Tokens(input=60, output=5, reasoning=2, total=105, cache=cache)
     assert second.tokens
@@ -261,14 +236,14 @@ def test_in_old_versions_it_is_told_before_and_again(tmp_path: Path) -> None:
         thought("hm"),
         said("Done."),
     )
-    assert [info.tokens and info.tokens.total for info in answers(session)] == [105, 205]
+    assert [info.tokens and info.tokens.total for info in replies(session)] == [105, 205]
 
 
 def test_a_step_of_which_nothing_was_told_does_not_get_what_the_next_one_took(
     tmp_path: Path,
 ) -> None:
     lines = [user("look"), said("half"), user("again"), usage(100, total=105), said("whole")]
-    first, second = answers(read(tmp_path, meta(), *lines))
+    first, second = replies(read(tmp_path, meta(), *lines))
     assert not first.tokens
     assert second.tokens
 
@@ -283,7 +258,7 @@ def test_what_is_estimated_after_a_compaction_is_nobody_s(tmp_path: Path) -> Non
     session = read(
         tmp_path, meta(), said("one"), usage(100, total=105), compacted(), estimate, said("two")
     )
-    first, second = answers(session)
+    first, second = replies(session)
     assert first.tokens
     assert not second.tokens
 
@@ -336,7 +311,7 @@ def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
     assert is_opaque(part)
     assert part.metadata == {"openai": {"block": sealed}}
     assert requests(session) == ["first", "second"]
-    assert shown(*session.messages, policy=OPENCODE_2025)[1:] == [
+    assert view_of(*session.messages, policy=OPENCODE_2025)[1:] == [
         f"assistant: {SEALED}",
         "user: Never push.",
         "user: first",
@@ -393,7 +368,7 @@ def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", FILES)
 def test_replies_of_a_real_file_have_usage_and_models(corpus: Path, name: str) -> None:
     (session,) = read_sessions(corpus / name)
-    assert all(info.tokens and info.model_id for info in answers(session)[:-1])
+    assert all(info.tokens and info.model_id for info in replies(session)[:-1])
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -421,7 +396,7 @@ def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
 ) -> None:
     (session,) = read_sessions(corpus / FILES[0])
     log = Log(counter(FOLDMARK.estimate), session.messages)
-    lines = told(Viewer(log, FOLDMARK))
+    lines = lines_of(Viewer(log, FOLDMARK))
     assert lines[1] == f"assistant: {SEALED}"
     assert len(log.requests.all) == 10
     before = log.pivots[-1].marker

@@ -15,7 +15,6 @@ from foldmark.model.messages import (
     TextPart,
     Tokens,
     ToolPart,
-    Transcript,
     is_error_output,
     is_opaque,
 )
@@ -23,7 +22,8 @@ from foldmark.tokens.counters import counter
 from foldmark.transcripts.build import SessionOpened
 from foldmark.transcripts.formats.copilot_cli import CopilotCli
 from foldmark.transcripts.read import open_reading, read_file, read_sessions
-from tests.support.view_lines import shown
+from tests.support.transcript_reading import read, written
+from tests.support.view_lines import view_of
 
 
 def event(number: int, kind: str, **data: Any) -> dict[str, Any]:
@@ -91,19 +91,8 @@ TURN = [
 ]
 
 
-def written(folder: Path, *events: dict[str, Any]) -> Path:
-    path = folder / "events.jsonl"
-    path.write_text("\n".join(json.dumps(item) for item in events))
-    return path
-
-
-def one(folder: Path, *events: dict[str, Any]) -> Transcript:
-    [session] = read_sessions(written(folder, *events))
-    return session
-
-
 def test_a_session_is_told_with_where_it_was_and_what_stood_before_it(tmp_path: Path):
-    info = one(tmp_path, *TURN).info
+    info = read(tmp_path, *TURN).info
     assert (info.id, info.directory, info.version) == ("s1", "/work", "1.0.1")
     assert info.origin
     assert (info.origin.format, info.origin.system) == ("copilot-cli", "Be helpful.")
@@ -118,7 +107,7 @@ def test_the_newest_system_prompt_is_kept_and_the_same_one_is_not_told_again(tmp
 
 
 def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tmp_path: Path):
-    text = one(tmp_path, *TURN).messages[0].parts
+    text = read(tmp_path, *TURN).messages[0].parts
     assert text == (
         TextPart(text="<now/>\n\n", synthetic=True),
         TextPart(text="Look"),
@@ -128,12 +117,12 @@ def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tm
 
 def test_words_that_were_sent_in_another_form_are_kept_but_not_shown(tmp_path: Path):
     prompt = event(1, "user.message", content="/plan it", transformedContent="Make a plan: it")
-    session = one(tmp_path, START, prompt)
+    session = read(tmp_path, START, prompt)
     assert session.messages[0].parts == (
         TextPart(text="Make a plan: it", synthetic=True),
         TextPart(text="/plan it", ignored=True),
     )
-    assert shown(*session.messages) == ["user: Make a plan: it"]
+    assert view_of(*session.messages) == ["user: Make a plan: it"]
 
 
 @pytest.mark.parametrize(
@@ -145,12 +134,12 @@ def test_words_that_were_sent_in_another_form_are_kept_but_not_shown(tmp_path: P
     ],
 )
 def test_what_the_program_says_in_the_users_place_is_synthetic(tmp_path: Path, told: Any):
-    [message] = one(tmp_path, START, told).messages
+    [message] = read(tmp_path, START, told).messages
     assert message.parts == (TextPart(text="Go on.", synthetic=True),)
 
 
 def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
-    answer = one(tmp_path, *TURN).messages[1]
+    answer = read(tmp_path, *TURN).messages[1]
     reasoning, text, first, second = answer.parts
     opaque = {"copilot-cli": {"reasoningOpaque": "b64"}}
     assert reasoning == ReasoningPart(text="They want me to look.", metadata=opaque)
@@ -168,7 +157,7 @@ def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
 
 
 def test_an_answer_names_its_model_or_has_the_one_that_was_chosen(tmp_path: Path):
-    infos = [message.info for message in one(tmp_path, *TURN).messages]
+    infos = [message.info for message in read(tmp_path, *TURN).messages]
     facts = [(info.provider_id, info.model_id) for info in infos if isinstance(info, AssistantInfo)]
     assert facts == [("github-copilot", "claude-x"), ("github-copilot", "gpt-y")]
 
@@ -194,7 +183,7 @@ def test_a_result_of_a_call_that_no_message_announced_is_a_text_of_its_own(tmp_p
 def test_files_that_are_inline_are_kept(tmp_path: Path):
     blob = {"type": "blob", "mimeType": "image/png", "data": "QUJD"}
     prompt = event(1, "user.message", content="See", attachments=[blob, {"type": "file"}])
-    assert one(tmp_path, START, prompt).messages[0].parts == (
+    assert read(tmp_path, START, prompt).messages[0].parts == (
         TextPart(text="See"),
         FilePart(mime="image/png", url="data:image/png;base64,QUJD"),
     )
@@ -203,7 +192,7 @@ def test_files_that_are_inline_are_kept(tmp_path: Path):
 def test_the_text_that_a_tool_with_a_grammar_takes_is_its_input(tmp_path: Path):
     calls = [{"toolCallId": "c", "name": "apply_patch", "arguments": "*** Begin", "type": "custom"}]
     answer = event(1, "assistant.message", messageId="m", content="", toolRequests=calls)
-    part = one(tmp_path, START, answer).messages[0].parts[0]
+    part = read(tmp_path, START, answer).messages[0].parts[0]
     assert isinstance(part, ToolPart)
     assert part.state.input == {"input": "*** Begin"}
 
@@ -225,8 +214,8 @@ def test_a_compaction_folds_what_was_before_it_began(tmp_path: Path):
     events = compacted(
         success=True, summaryContent="It was about a.", preCompactionTokens=900, trigger="threshold"
     )
-    session = one(tmp_path, *events)
-    view = shown(*session.messages)
+    session = read(tmp_path, *events)
+    view = view_of(*session.messages)
     assert view[-3:] == ["assistant: It was about a.", "user: Meanwhile", "assistant: After."]
     assert not any("text of a" in line for line in view)
     marker = next(item for item in session.messages if item.id == "e22-marker")
@@ -235,9 +224,9 @@ def test_a_compaction_folds_what_was_before_it_began(tmp_path: Path):
 
 
 def test_a_compaction_that_failed_folds_nothing(tmp_path: Path):
-    session = one(tmp_path, *compacted(success=False, error="too long"))
+    session = read(tmp_path, *compacted(success=False, error="too long"))
     assert not Log(counter("classes"), session.messages).pivots
-    assert "text c1: text of a" in shown(*session.messages)
+    assert "text c1: text of a" in view_of(*session.messages)
 
 
 def test_subagents_are_sessions_of_their_own(tmp_path: Path):
@@ -254,7 +243,7 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path):
     assert [item.info.id for item in (newer, older)] == ["s1-a1", "s1-c2"]
     assert newer.info.parent_id == "s1"
     assert newer.messages[0].parts == (TextPart(text="Find it"),)
-    assert "assistant: Found." not in shown(*main.messages)
+    assert "assistant: Found." not in view_of(*main.messages)
     call = main.messages[1].parts[2]
     assert isinstance(call, ToolPart)
     assert isinstance(call.state, Completed)

@@ -15,7 +15,6 @@ from foldmark.model.messages import (
     ReasoningPart,
     TextPart,
     Tokens,
-    ToolPart,
     Transcript,
     has_result,
     is_error_output,
@@ -26,7 +25,8 @@ from foldmark.transcripts.formats.gemini_cli import GeminiCli
 from foldmark.transcripts.read import open_reading, read_file, read_sessions
 from foldmark.transcripts.source import open_source
 from foldmark.wire.formats import encode
-from tests.support.view_lines import shown
+from tests.support.transcript_reading import calls, completed, output, read, written
+from tests.support.view_lines import view_of
 
 Line = dict[str, Any]
 MASKED = "<tool_output_masked>\nsee the file\n</tool_output_masked>"
@@ -95,24 +95,8 @@ FOLDED = [
 ]
 
 
-def written(folder: Path, *lines: Any) -> Path:
-    path = folder / "saved.jsonl"
-    path.write_text("\n".join(json.dumps(item) for item in lines))
-    return path
-
-
-def one(folder: Path, *lines: Any) -> Transcript:
-    [session] = read_sessions(written(folder, *lines))
-    return session
-
-
 def ids(transcript: Transcript) -> list[str]:
     return [message.id for message in transcript.messages]
-
-
-def call_states(transcript: Transcript) -> list[Any]:
-    parts = [part for message in transcript.messages for part in message.parts]
-    return [part.state for part in parts if isinstance(part, ToolPart)]
 
 
 # --- one document ---
@@ -137,7 +121,7 @@ def test_an_answer_has_its_thoughts_words_calls_and_the_results_that_the_model_s
     reasoning, words, *_ = session.messages[1].parts
     assert reasoning == ReasoningPart(text="**A** b")
     assert words == TextPart(text="I look.")
-    first, second = call_states(session)
+    first, second = map(completed, calls(session))
     assert (first.input, first.output) == ({"path": "c1"}, "one")
     assert second.output == "no"
     assert is_error_output(second)
@@ -182,15 +166,15 @@ def test_a_call_that_stands_in_the_content_too_is_one_call(tmp_path: Path):
 
 
 def test_a_message_that_is_written_again_is_told_once_with_all_that_was_added(tmp_path: Path):
-    session = one(tmp_path, *LINES)
+    session = read(tmp_path, *LINES)
     assert ids(session) == ["env", "u1", "g1", "g2"]
-    assert [state.output for state in call_states(session)] == ["one", "no"]
+    assert list(map(output, calls(session))) == ["one", "no"]
     file = read_file(written(tmp_path, *LINES))
     assert (file.messages, file.calls, file.results) == (5, 2, 2)
 
 
 def test_what_the_program_tells_of_where_it_works_is_synthetic(tmp_path: Path):
-    part = one(tmp_path, *LINES).messages[0].parts[0]
+    part = read(tmp_path, *LINES).messages[0].parts[0]
     assert isinstance(part, TextPart)
     assert part.synthetic
 
@@ -198,9 +182,9 @@ def test_what_the_program_tells_of_where_it_works_is_synthetic(tmp_path: Path):
 def test_results_that_come_long_after_their_call_are_still_joined(tmp_path: Path):
     between = [said(f"x{number}", "…") for number in range(20)]
     waiting = {**BARE, "toolCalls": [called("c1"), called("c2")]}
-    by_record = one(tmp_path, HEADER, ASKED, waiting, *between, ANSWER)
-    by_message = one(tmp_path, HEADER, ASKED, waiting, *between, RESULTS)
-    assert [state.output for state in call_states(by_record)] == ["one", "no"]
+    by_record = read(tmp_path, HEADER, ASKED, waiting, *between, ANSWER)
+    by_message = read(tmp_path, HEADER, ASKED, waiting, *between, RESULTS)
+    assert list(map(output, calls(by_record))) == ["one", "no"]
     assert by_message.messages == by_record.messages
 
 
@@ -214,40 +198,40 @@ def test_a_title_that_is_set_later_is_the_sessions(tmp_path: Path):
 
 def test_a_rewind_takes_a_message_and_all_after_it_back(tmp_path: Path):
     again = said("u2", "Again")
-    session = one(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
+    session = read(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
     assert ids(session) == ["env", "u1", "g1", "g2", "u2"]
-    assert ids(one(tmp_path, *LINES, {"$rewindTo": "u1"}, again)) == ["env", "u2"]
-    assert ids(one(tmp_path, *LINES, {"$rewindTo": "nobody"}, again)) == ["u2"]
+    assert ids(read(tmp_path, *LINES, {"$rewindTo": "u1"}, again)) == ["env", "u2"]
+    assert ids(read(tmp_path, *LINES, {"$rewindTo": "nobody"}, again)) == ["u2"]
 
 
 def test_a_history_that_ends_earlier_takes_back_what_is_missing(tmp_path: Path):
-    session = one(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
+    session = read(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
     assert ids(session) == ["env", "u1", "u2"]
 
 
 def test_a_history_under_other_names_takes_the_place_of_the_first(tmp_path: Path):
     other = [{**item, "id": f"{item['id']}-2"} for item in (ASKED, ANSWER)]
-    session = one(tmp_path, *LINES, {"$set": {"messages": other}})
+    session = read(tmp_path, *LINES, {"$set": {"messages": other}})
     assert ids(session) == ["u1-2", "g1-2"]
-    assert [state.output for state in call_states(session)] == ["one", "no"]
+    assert list(map(output, calls(session))) == ["one", "no"]
 
 
 def test_a_history_with_a_snapshot_is_a_compaction(tmp_path: Path):
     more = [said("u2", "And now?"), said("g3", "Now this.", "gemini")]
     history = [SETUP, *FOLDED, *more]
-    session = one(tmp_path, *LINES, *more, {"$set": {"messages": history}}, said("u3", "Good"))
+    session = read(tmp_path, *LINES, *more, {"$set": {"messages": history}}, said("u3", "Good"))
     assert ids(session)[-4:] == ["g3", "s1-fold-1-marker", "s1-fold-1-summary", "u3"]
-    view = shown(*session.messages)
+    view = view_of(*session.messages)
     assert view[-3:] == ["user: And now?", "assistant: Now this.", "user: Good"]
     assert view[-4].endswith("<state_snapshot>a file was read</state_snapshot>\n\nGot it.")
     assert "text c1: one" not in view
 
 
 def test_a_compaction_that_keeps_nothing_has_no_tail(tmp_path: Path):
-    session = one(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, said("u2", "Good"))
+    session = read(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, said("u2", "Good"))
     [pivot] = Log(counter("classes"), session.messages).pivots
     assert pivot.tail_id is None
-    assert shown(*session.messages)[-2:] == [
+    assert view_of(*session.messages)[-2:] == [
         "assistant: <state_snapshot>a file was read</state_snapshot>\n\nGot it.",
         "user: Good",
     ]
@@ -260,7 +244,7 @@ def test_a_rewind_after_a_compaction_leaves_it_in_force(tmp_path: Path):
         said("u2", "Bad"),
         {"$rewindTo": "u2"},
     ]
-    session = one(tmp_path, *lines, said("u3", "Good"))
+    session = read(tmp_path, *lines, said("u3", "Good"))
     assert ids(session)[-2:] == ["s1-fold-1-summary", "u3"]
 
 
@@ -268,11 +252,11 @@ def test_a_rewind_after_a_compaction_leaves_it_in_force(tmp_path: Path):
 def test_results_that_are_masked_later_are_pruned_and_kept(tmp_path: Path, again: int):
     between = [said(f"x{number}", "…") for number in range(again)]
     masked = {**ANSWER, "toolCalls": [called("c1", response("c1", output=MASKED))]}
-    by_line = one(tmp_path, *LINES, *between, masked)
+    by_line = read(tmp_path, *LINES, *between, masked)
     history = [SETUP, ASKED, masked, RESULTS, DONE, *between]
-    by_history = one(tmp_path, *LINES, *between, {"$set": {"messages": history}})
+    by_history = read(tmp_path, *LINES, *between, {"$set": {"messages": history}})
     for session in (by_line, by_history):
-        first, second = call_states(session)
+        first, second = map(completed, calls(session))
         assert isinstance(first, Completed)
         assert first.output == "one"
         assert first.time
@@ -282,9 +266,10 @@ def test_results_that_are_masked_later_are_pruned_and_kept(tmp_path: Path, again
 
 def test_what_was_masked_before_it_was_told_stays_as_the_model_saw_it(tmp_path: Path):
     masked = {**BARE, "toolCalls": [called("c1", response("c1", output=MASKED))]}
-    [state] = call_states(one(tmp_path, HEADER, ASKED, masked))
-    assert state.output == MASKED
-    assert not state.time.compacted
+    (call,) = calls(read(tmp_path, HEADER, ASKED, masked))
+    assert output(call) == MASKED
+    time = completed(call).time
+    assert not time or not time.compacted
 
 
 # --- bare contents ---
@@ -320,7 +305,7 @@ def test_what_chat_save_writes_is_read_without_loss(tmp_path: Path, whole: Any):
 
 def test_several_histories_in_one_file_are_sessions_with_a_number(tmp_path: Path):
     session = read_sessions(written(tmp_path, CONTENTS, CONTENTS), format="gemini-cli")
-    assert [item.info.id for item in session] == ["saved", "saved-2"]
+    assert [item.info.id for item in session] == ["kept", "kept-2"]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +338,7 @@ def test_the_same_file_gives_the_same_messages(tmp_path: Path):
 def test_real_sessions_are_read_whole(corpus: Path):
     for path in sorted((corpus / GeminiCli.name).iterdir()):
         [session] = read_sessions(path)
-        assert all(isinstance(state, Completed) for state in call_states(session))
+        assert all(isinstance(call.state, Completed) for call in calls(session))
         whole = json.loads(path.read_bytes())
         if isinstance(whole, list):
             assert encode(session.messages, "gemini") == whole

@@ -16,7 +16,7 @@ from foldmark.transcripts.read import read_file, read_sessions
 from foldmark.transcripts.source import open_source
 from foldmark.wire.formats import decode, encode
 from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
-from tests.support.view_lines import shown
+from tests.support.view_lines import view_of
 
 ANTHROPIC, RESPONSES, CHAT = AnthropicLists, ResponsesLists, ChatLists
 SFT = "openai-chat/tau2_sft_train.jsonl"
@@ -159,7 +159,7 @@ def test_messages_calls_and_results_are_counted(tmp_path: Path, format: Format) 
 @each_format
 def test_the_view_shows_what_the_list_says(tmp_path: Path, format: Format) -> None:
     (session,) = read_sessions(written(tmp_path, LISTS[format.name]))
-    lines = shown(*session.messages)
+    lines = view_of(*session.messages)
     assert "call c1" in lines
     assert "text c1: a.py" in lines
     assert "assistant: a.py is there" in lines
@@ -173,7 +173,7 @@ def test_a_system_prompt_that_leads_a_chat_is_told_of_the_session(tmp_path: Path
     (session,) = read_sessions(written(tmp_path, CHAT_LIST))
     assert session.info.origin
     assert session.info.origin.system == "Help."
-    assert shown(*session.messages)[0] == "user: look"
+    assert view_of(*session.messages)[0] == "user: look"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_instructions_and_a_mere_text_make_a_session(tmp_path: Path) -> None:
     (session,) = read_sessions(path, format=RESPONSES.name)
     assert session.info.origin
     assert session.info.origin.system == "Help."
-    assert shown(*session.messages) == ["user: hi"]
+    assert view_of(*session.messages) == ["user: hi"]
 
 
 def test_a_log_of_litellm_ends_with_its_answer(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,
     Cache,
@@ -25,7 +24,8 @@ from foldmark.model.messages import (
 from foldmark.transcripts.formats._runs import enclosed_commands, split_at_command
 from foldmark.transcripts.formats.mini_swe_agent import MiniSweAgent
 from foldmark.transcripts.read import read_sessions, read_transcript
-from tests.support.view_lines import joined, shown
+from tests.support.transcript_reading import calls, first_reply, requests
+from tests.support.view_lines import joined, view_of
 
 Said = dict[str, Any]
 CREATED = 1_767_323_045
@@ -73,23 +73,12 @@ def read(folder: Path, *messages: Said, **more: Any) -> Transcript:
     return read_transcript(file)
 
 
-def calls(transcript: Transcript) -> list[ToolPart]:
-    parts = [part for message in transcript.messages for part in message.parts]
-    return [part for part in parts if isinstance(part, ToolPart)]
-
-
-def about_answer(transcript: Transcript) -> AssistantInfo:
-    session = next(message.info for message in transcript.messages if not message.is_user)
-    assert isinstance(session, AssistantInfo)
-    return session
-
-
 # --- the first version ----------------------------------------------------------------------
 
 
 def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
     session = read(tmp_path, user("fix it"), spoken(SPOKEN), user("<output>a.py</output>"))
-    assert shown(*session.messages) == [
+    assert view_of(*session.messages) == [
         "user: fix it",
         "assistant: THOUGHT: I look around.",
         "call task-7-2-call",
@@ -106,8 +95,8 @@ def test_what_is_not_one_command_is_none_and_the_program_complains(
     tmp_path: Path, text: str
 ) -> None:
     session = read(tmp_path, user("fix it"), spoken(text), user("One command, please."))
-    assert shown(*session.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
-    assert [request.text for request in Log(len, session.messages).requests.all] == ["fix it"]
+    assert view_of(*session.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
+    assert requests(session) == ["fix it"]
 
 
 def test_what_stands_after_a_command_is_said_after_it(tmp_path: Path) -> None:
@@ -123,7 +112,7 @@ def test_an_answer_tells_what_it_took_and_what_was_thought(tmp_path: Path) -> No
     usage = {"prompt_tokens": 84, "completion_tokens": 5, "cache_creation_input_tokens": 11}
     value = response({"reasoning": "hm", "reasoning_content": "hm"}, **usage, **details)
     session = read(tmp_path, user("go"), spoken(SPOKEN, response=value), user("a.py"))
-    info = about_answer(session)
+    _, info = first_reply(session)
     assert info.tokens == Tokens(
         input=3, output=5, reasoning=0, total=89, cache=Cache(read=70, write=11)
     )
@@ -165,7 +154,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         result("c2", [{"type": "text", "text": "/work"}]),
     )
     lines = ["user: fix it", "thought: hm", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
-    assert shown(*session.messages) == lines
+    assert view_of(*session.messages) == lines
     state = calls(session)[0].state
     assert isinstance(state, Completed)
     assert state.time
@@ -178,7 +167,7 @@ def test_a_command_that_is_told_beside_the_text_is_found_in_it(tmp_path: Path) -
     session = read(tmp_path, user("go"), spoken(text, actions=actions, cost=0.5), user("a.py"))
     (part,) = calls(session)
     assert part.state == Completed(input={"command": "ls"}, output="a.py")
-    assert about_answer(session).cost == 0.5
+    assert first_reply(session)[1].cost == 0.5
     assert joined(session.messages[1].parts, "mini-swe-agent") == text
 
 
@@ -213,15 +202,15 @@ def test_what_was_handed_in_is_the_output_of_the_last_call(tmp_path: Path) -> No
         called(call("c1", "echo DONE")),
         {"role": "exit", "content": "the patch", "extra": {"exit_status": "Submitted"}},
     )
-    assert shown(*session.messages)[-1] == "text c1: the patch"
+    assert view_of(*session.messages)[-1] == "text c1: the patch"
 
 
 @pytest.mark.parametrize(("why", "lines"), [("LimitsExceeded", ["user: LimitsExceeded"]), ("", [])])
 def test_why_a_run_ended_is_a_note(tmp_path: Path, why: str, lines: list[str]) -> None:
     messages = (user("go"), called(call("c1", "ls")), result("c1", "a.py"))
     session = read(tmp_path, *messages, {"role": "exit", "content": why})
-    assert shown(*session.messages)[3:] == lines
-    assert [request.text for request in Log(len, session.messages).requests.all] == ["go"]
+    assert view_of(*session.messages)[3:] == lines
+    assert requests(session) == ["go"]
 
 
 def test_responses_are_read_whole(tmp_path: Path) -> None:
@@ -240,8 +229,8 @@ def test_responses_are_read_whole(tmp_path: Path) -> None:
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "No."}]},
     )
     lines = ["user: fix it", "thought: hm", "call c1", "text c1: a.py", "user: No."]
-    assert shown(*session.messages) == lines
-    info = about_answer(session)
+    assert view_of(*session.messages) == lines
+    _, info = first_reply(session)
     assert (info.model_id, info.cost) == ("gpt-x", 0.1)
     assert info.tokens
     assert info.tokens.total == 11
@@ -263,8 +252,8 @@ def test_a_run_tells_its_task_its_folder_and_its_model(tmp_path: Path) -> None:
     facts = session.info
     assert (facts.id, facts.directory, facts.version) == ("task-1", "/work", "1.15.0")
     assert session.extra == {"mini-swe-agent": {"exit_status": "Submitted"}}
-    answer = about_answer(session)
-    assert (answer.provider_id, answer.model_id) == ("google", "gemini-x")
+    _, info = first_reply(session)
+    assert (info.provider_id, info.model_id) == ("google", "gemini-x")
 
 
 # --- anything else --------------------------------------------------------------------------

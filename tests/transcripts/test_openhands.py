@@ -10,9 +10,7 @@ from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,
     Cache,
-    Completed,
     FilePart,
-    Message,
     ReasoningPart,
     TextPart,
     Tokens,
@@ -21,7 +19,8 @@ from foldmark.model.messages import (
     has_result,
 )
 from foldmark.transcripts.read import read_sessions, read_transcript
-from tests.support.view_lines import shown
+from tests.support.transcript_reading import calls, first_reply, output, requests
+from tests.support.view_lines import view_of
 
 Event = dict[str, Any]
 STAMP, AT = "2026-01-02T03:04:05", 1_767_323_045_000
@@ -72,29 +71,13 @@ def read(folder: Path, *history: Any, **more: Any) -> Transcript:
     return read_transcript(file)
 
 
-def calls(transcript: Transcript) -> list[ToolPart]:
-    parts = [part for message in transcript.messages for part in message.parts]
-    return [part for part in parts if isinstance(part, ToolPart)]
-
-
-def output(part: ToolPart) -> str:
-    assert isinstance(part.state, Completed)
-    return part.state.output
-
-
-def answer(transcript: Transcript) -> tuple[Message, AssistantInfo]:
-    session = next(message for message in transcript.messages if not message.is_user)
-    assert isinstance(session.info, AssistantInfo)
-    return session, session.info
-
-
 # --- actions and observations ---------------------------------------------------------------
 
 
 def test_an_observation_is_the_result_of_the_call_that_caused_it(tmp_path: Path) -> None:
     session = read(tmp_path, system(), user(1, "fix it"), *pair(2, "c1"))
     lines = ["user: fix it", "assistant: I look.", "call c1", "text c1: a.py"]
-    assert shown(*session.messages) == lines
+    assert view_of(*session.messages) == lines
     assert [message.id for message in session.messages] == ["task-1-1", "task-1-2"]
     assert calls(session)[0].state.input == {"command": "ls"}
 
@@ -120,7 +103,7 @@ def test_all_calls_of_one_response_are_one_answer(tmp_path: Path) -> None:
         asked(seen(5, 4, "/work"), "c2", "r1", *both),
     )
     lines = ["assistant: I look.", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
-    assert shown(*session.messages)[1:] == lines
+    assert view_of(*session.messages)[1:] == lines
     assert len(session.messages) == 2
 
 
@@ -145,14 +128,14 @@ def test_an_action_without_its_response_is_a_call_of_its_kind(tmp_path: Path) ->
         "cwd": None,
     }
     session = read(tmp_path, user(1, "go"), action(2, "run", command="ls", **args), seen(3, 2, "a"))
-    reasoning, text, part = answer(session)[0].parts
+    reasoning, text, part = first_reply(session)[0].parts
     assert (reasoning, text) == (ReasoningPart(text="hm"), TextPart(text="I look."))
     assert isinstance(part, ToolPart)
     assert (part.tool, part.state.input, output(part)) == ("run", {"command": "ls"}, "a")
 
 
 def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
-    _, info = answer(read(tmp_path, user(1, "go"), *pair(2, "c1")))
+    _, info = first_reply(read(tmp_path, user(1, "go"), *pair(2, "c1")))
     assert info.model_id == "claude-x"
     assert info.tokens
     assert info.tokens.total == 11
@@ -160,7 +143,7 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
     metrics = {"token_usages": [{"response_id": "r2", "completion_tokens": 5, **usage}]}
     metadata = {"llm_config": {"model": "openai/gpt-x"}}
     facts = read(tmp_path, user(1, "go"), *pair(2, "c1"), metrics=metrics, metadata=metadata)
-    _, info = answer(facts)
+    _, info = first_reply(facts)
     cache = Cache(read=70, write=11)
     assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=89, cache=cache)
     assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
@@ -209,7 +192,7 @@ def test_messages_have_their_images(tmp_path: Path) -> None:
     assert first == TextPart(text="see")
     kinds = ["image/png", "image/*"]
     assert files == [FilePart(mime=kind, url=url) for kind, url in zip(kinds, urls, strict=True)]
-    assert shown(*session.messages)[-1] == "assistant: nice"
+    assert view_of(*session.messages)[-1] == "assistant: nice"
 
 
 def test_what_the_program_recalls_is_a_note(tmp_path: Path) -> None:
@@ -228,8 +211,8 @@ def test_what_the_program_recalls_is_a_note(tmp_path: Path) -> None:
 def test_what_the_user_ran_is_told_in_notes(tmp_path: Path) -> None:
     ran = action(2, "run", "user", command="make")
     session = read(tmp_path, user(1, "go"), ran, seen(3, 2, "done"))
-    assert shown(*session.messages)[1:] == ["user: User executed the command:\nmake", "user: done"]
-    assert [request.text for request in Log(len, session.messages).requests.all] == ["go"]
+    assert view_of(*session.messages)[1:] == ["user: User executed the command:\nmake", "user: done"]
+    assert requests(session) == ["go"]
 
 
 def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
@@ -267,7 +250,7 @@ def test_a_condensation_is_a_pivot_that_keeps_what_was_not_forgotten(
         action(8, "condensation", **facts),
         *pair(9, "c4", "new"),
     )
-    lines = shown(*session.messages)
+    lines = view_of(*session.messages)
     assert "assistant: All is well." in lines
     results = [line for line in lines if line.startswith("text")]
     assert results == ["text c3: kept", "text c4: new"]
@@ -279,7 +262,7 @@ def test_a_condensation_is_a_pivot_that_keeps_what_was_not_forgotten(
 def test_events_may_be_forgotten_without_a_summary(tmp_path: Path) -> None:
     forgotten = action(6, "condensation", forgotten_event_ids=[2, 3])
     session = read(tmp_path, user(1, "go"), *pair(2, "c1"), *pair(4, "c2", "kept"), forgotten)
-    lines = shown(*session.messages)
+    lines = view_of(*session.messages)
     assert [line for line in lines if line.startswith("text")] == ["text c2: kept"]
 
 
@@ -306,7 +289,7 @@ def test_a_file_may_be_the_events_of_one_run(
     file.write_text(json.dumps(events if is_bare else {"trajectory": events}, indent=indent))
     session = read_transcript(file)
     assert session.info.id == "kept"
-    assert shown(*session.messages)[-1] == "text c1: a.py"
+    assert view_of(*session.messages)[-1] == "text c1: a.py"
 
 
 def test_events_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -326,7 +309,7 @@ def test_actions_may_stand_in_pairs_with_what_they_caused(tmp_path: Path) -> Non
         [run, {"observation": "run", "content": "a.py", "extras": {}}],
         [run, None],
     )
-    assert [line for line in shown(*session.messages) if line.startswith(("user", "text"))] == [
+    assert [line for line in view_of(*session.messages) if line.startswith(("user", "text"))] == [
         "user: go",
         "text task-1-pair-1: a.py",
     ]
@@ -342,7 +325,7 @@ def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> Non
         {"action": "message", "content": "Done."},
         {"action": "message", "content": "Go on."},
     )
-    assert [line for line in shown(*session.messages) if "call" not in line[:5]] == [
+    assert [line for line in view_of(*session.messages) if "call" not in line[:5]] == [
         "user: fix it",
         "assistant: I look.",
         "text task-1-event-1: a.py",
@@ -353,9 +336,9 @@ def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> Non
 
 def test_a_task_that_is_no_event_is_told_by_the_row(tmp_path: Path) -> None:
     session = read(tmp_path, action(1, "run", command="ls"), instruction="fix it")
-    assert shown(*session.messages)[0] == "user: fix it"
+    assert view_of(*session.messages)[0] == "user: fix it"
     again = read(tmp_path, user(1, "fix it, please"), instruction="fix it")
-    assert shown(*again.messages) == ["user: fix it, please"]
+    assert view_of(*again.messages) == ["user: fix it, please"]
 
 
 # --- anything else --------------------------------------------------------------------------

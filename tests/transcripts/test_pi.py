@@ -29,11 +29,12 @@ from foldmark.model.messages import (
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import counter
 from foldmark.transcripts.formats.pi import Pi
-from foldmark.transcripts.read import read_sessions, read_transcript
+from foldmark.transcripts.read import read_sessions
 from tests.support.malformed_records import read_leniently
 from tests.support.stored_sessions import opened
 from tests.support.stored_transcripts import imported
-from tests.support.view_lines import shown, told
+from tests.support.transcript_reading import first_reply, read, requests, texts
+from tests.support.view_lines import lines_of, view_of
 
 STAMP = "2026-01-02T03:04:05.000Z"
 AT = 1_767_323_045_000
@@ -85,27 +86,6 @@ def tree(*lines: Line) -> list[Line]:
     return value
 
 
-def read(folder: Path, *lines: Line) -> Transcript:
-    file = folder / "kept.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return read_transcript(file)
-
-
-def texts(transcript: Transcript) -> list[str]:
-    return [
-        part.text
-        for message in transcript.messages
-        for part in message.parts
-        if isinstance(part, TextPart)
-    ]
-
-
-def answer(transcript: Transcript) -> tuple[Message, AssistantInfo]:
-    session = next(message for message in transcript.messages if not message.is_user)
-    assert isinstance(session.info, AssistantInfo)
-    return session, session.info
-
-
 # --- sessions and messages ------------------------------------------------------------------
 
 
@@ -148,7 +128,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         result("c2", words("no"), words("such file"), isError=True),
         result("c1", words("a.png"), image, details={"seen": "only on the screen"}),
     )
-    message, info = answer(session)
+    message, info = first_reply(session)
     first, second = message.parts
     assert isinstance(first, ToolPart)
     assert isinstance(second, ToolPart)
@@ -176,7 +156,9 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
     usage = {"input": 3, "output": 5, "cacheRead": 70, "cacheWrite": 11, "cost": {"total": 0.25}}
     about = {**SIGNED, "usage": usage, "stopReason": "toolUse"}
     level = {"type": "thinking_level_change", "thinkingLevel": "high"}
-    _, info = answer(read(tmp_path, header(), user("look"), level, agent(call("c1"), of=about)))
+    _, info = first_reply(
+        read(tmp_path, header(), user("look"), level, agent(call("c1"), of=about))
+    )
     assert (info.provider_id, info.model_id, info.variant) == ("anthropic", "claude-x", "high")
     cache = Cache(read=70, write=11)
     assert info.tokens == Tokens(input=3, output=5, reasoning=0, total=89, cache=cache)
@@ -185,7 +167,7 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
 
 def test_a_model_that_an_answer_does_not_name_is_the_one_that_was_chosen(tmp_path: Path) -> None:
     change = {"type": "model_change", "provider": "openai", "modelId": "gpt-x"}
-    _, info = answer(read(tmp_path, header(), change, agent(words("yes"), of={})))
+    _, info = first_reply(read(tmp_path, header(), change, agent(words("yes"), of={})))
     assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
 
 
@@ -202,20 +184,20 @@ def test_thinking_keeps_its_signature_for_its_provider(
     tmp_path: Path, about: Line, metadata: Line
 ) -> None:
     reasoning = {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"}
-    message, _ = answer(read(tmp_path, header(), agent(reasoning, of=about)))
+    message, _ = first_reply(read(tmp_path, header(), agent(reasoning, of=about)))
     assert message.parts == (ReasoningPart(text="hm", metadata=metadata),)
 
 
 def test_hidden_thinking_goes_back_hidden(tmp_path: Path) -> None:
     reasoning = {"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": True}
-    message, _ = answer(read(tmp_path, header(), agent(reasoning)))
+    message, _ = first_reply(read(tmp_path, header(), agent(reasoning)))
     assert message.parts == (ReasoningPart(text="", metadata={"anthropic": {"redactedData": "x"}}),)
 
 
 def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: Path) -> None:
     about = {**SIGNED, "stopReason": "aborted", "errorMessage": "stopped", "usage": {"input": 0}}
     started = {**call("c1", command="l"), "partialJson": '{"command":"l'}
-    message, info = answer(read(tmp_path, header(), user("look"), agent(started, of=about)))
+    message, info = first_reply(read(tmp_path, header(), user("look"), agent(started, of=about)))
     assert info.error == {"name": "MessageAbortedError", "data": {"message": "stopped"}}
     assert not info.finish
     assert not info.tokens
@@ -227,7 +209,7 @@ def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: P
 def test_an_answer_that_failed_is_not_shown(tmp_path: Path) -> None:
     about = {**SIGNED, "stopReason": "error", "errorMessage": "400"}
     session = read(tmp_path, header(), user("look"), agent(words("half"), of=about))
-    assert shown(*session.messages) == ["user: look"]
+    assert view_of(*session.messages) == ["user: look"]
 
 
 # --- what is told by the program ------------------------------------------------------------
@@ -241,17 +223,17 @@ def test_what_the_user_ran_is_no_request_of_theirs(tmp_path: Path) -> None:
     session = read(
         tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/work/all.log")
     )
-    lines = shown(*session.messages)
+    lines = view_of(*session.messages)
     assert lines[1].startswith("user: Ran `make`\n```\ndone\n```")
     assert "exit code 2" in lines[1]
     assert "/work/all.log" in lines[1]
-    assert [request.text for request in Log(len, session.messages).requests.all] == ["look"]
+    assert requests(session) == ["look"]
 
 
 def test_what_the_user_kept_from_the_model_is_not_shown(tmp_path: Path) -> None:
     session = read(tmp_path, header(), user("look"), ran(excludeFromContext=True))
     assert len(session.messages) == 2
-    assert shown(*session.messages) == ["user: look"]
+    assert view_of(*session.messages) == ["user: look"]
 
 
 def test_extensions_speak_to_the_model_in_notes_only(tmp_path: Path) -> None:
@@ -265,7 +247,7 @@ def test_extensions_speak_to_the_model_in_notes_only(tmp_path: Path) -> None:
         {"type": "label", "targetId": "e1", "label": "here"},
     )
     assert texts(session) == ["mind the gap", "mind the step"]
-    assert not Log(len, session.messages).requests.all
+    assert requests(session) == []
 
 
 # --- compactions ----------------------------------------------------------------------------
@@ -293,7 +275,7 @@ def test_in_version_1_a_compaction_tells_the_line_from_which_on_all_was_kept(
         compaction(firstKeptEntryIndex=3, tokensBefore=900),
         user("third"),
     )
-    assert [line for line in shown(*session.messages) if "words from before" not in line] == [
+    assert [line for line in view_of(*session.messages) if "words from before" not in line] == [
         "assistant: All is well.",
         "user: second",
         "assistant: two",
@@ -426,6 +408,6 @@ def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
     rest = raw[raw[last]["firstKeptEntryIndex"]]["message"]["content"][0]["text"]
     (session,) = read_sessions(corpus / REAL)
     log = Log(counter(FOLDMARK.estimate), session.messages)
-    lines = told(Viewer(log, FOLDMARK))
+    lines = lines_of(Viewer(log, FOLDMARK))
     assert len(log.pivots) == 2
     assert lines[1:3] == [f"assistant: {raw[last]['summary']}", f"user: {rest}"]

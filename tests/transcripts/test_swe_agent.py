@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldmark.log.log import Log
 from foldmark.model.messages import (
     AssistantInfo,
     Completed,
@@ -21,7 +20,8 @@ from foldmark.model.messages import (
 from foldmark.transcripts.formats._runs import find_command, split_at_command
 from foldmark.transcripts.formats.swe_agent import SweAgent
 from foldmark.transcripts.read import read_sessions, read_transcript
-from tests.support.view_lines import joined, shown
+from tests.support.transcript_reading import calls, requests
+from tests.support.view_lines import joined, view_of
 
 Item = dict[str, Any]
 SPOKEN = "I look around.\n\n```\nls -a\n```"
@@ -65,17 +65,12 @@ def read(folder: Path, *history: Item, **more: Any) -> Transcript:
     return read_transcript(file)
 
 
-def calls(transcript: Transcript) -> list[ToolPart]:
-    parts = [part for message in transcript.messages for part in message.parts]
-    return [part for part in parts if isinstance(part, ToolPart)]
-
-
 # --- commands in text -----------------------------------------------------------------------
 
 
 def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
     session = read(tmp_path, prompt(), user("fix it"), spoken(SPOKEN, "ls -a\n"), user("a.py"))
-    assert shown(*session.messages) == [
+    assert view_of(*session.messages) == [
         "user: fix it",
         "assistant: I look around.",
         "call task-7-2-call",
@@ -116,7 +111,7 @@ def test_a_demonstration_is_a_note_and_no_output(tmp_path: Path) -> None:
     (first,), (second,) = (message.parts for message in session.messages)
     assert first == TextPart(text="Here is how.", synthetic=True)
     assert second == TextPart(text="fix it")
-    assert [request.text for request in Log(len, session.messages).requests.all] == ["fix it"]
+    assert requests(session) == ["fix it"]
 
 
 def test_a_command_that_is_written_in_another_way_stands_beside_the_text(tmp_path: Path) -> None:
@@ -131,7 +126,7 @@ def test_a_command_that_is_written_in_another_way_stands_beside_the_text(tmp_pat
 
 def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_path: Path) -> None:
     session = read(tmp_path, user("go"), spoken("I am done.", ""), user("Are you?"))
-    assert shown(*session.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
+    assert view_of(*session.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +180,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
         called("", call("c2", "submit")),
         result("c2", "the patch"),
     )
-    assert shown(*session.messages) == [
+    assert view_of(*session.messages) == [
         "user: fix it",
         "assistant: I look.",
         "call c1",
