@@ -1,4 +1,4 @@
-"""Contract of every store engine: all content comes back, views match, damage and misuse are told.
+"""Contract of every store engine: content comes back, views match, damage is reported.
 
 Each test runs on SQLite and on PostgreSQL.
 """

@@ -8,12 +8,16 @@ import json
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from tests.support.provider_server import chunk
 
 Json = dict[str, Any]
 TITLE = "A title by the server"
 MODEL = "openai:unlisted"  # a name without known limits
+_chunk = partial(chunk, model="unlisted")
 
 
 class Call(NamedTuple):
@@ -102,27 +106,21 @@ def _events(number: int, step: Step, ending: threading.Event) -> Iterator[str]:
     for item in step:
         match item:
             case str():
-                yield _chunk({"role": "assistant", "content": item})
+                yield json.dumps(_chunk({"role": "assistant", "content": item}))
             case Thought():
-                yield _chunk({"role": "assistant", "reasoning_content": item.text})
+                yield json.dumps(_chunk({"role": "assistant", "reasoning_content": item.text}))
             case Call():
                 function = {"name": item.tool, "arguments": json.dumps(item.arguments)}
                 call = {"index": index, "id": f"c{number}_{index}", "type": "function"}
-                yield _chunk({"tool_calls": [{**call, "function": function}]})
+                yield json.dumps(_chunk({"tool_calls": [{**call, "function": function}]}))
                 index += 1
             case int():
                 raise ValueError("a status must be the only item")
             case _:
                 while not (item.wait(0.02) or ending.is_set()):
                     pass
-    yield _chunk({}, "tool_calls" if index else "stop")
+    yield json.dumps(_chunk({}, "tool_calls" if index else "stop"))
     usage: Json = {"prompt_tokens": 1_000, "completion_tokens": 10, "total_tokens": 1_010}
     usage["prompt_tokens_details"] = {"cached_tokens": 800}
-    yield json.dumps({**json.loads(_chunk({})), "choices": [], "usage": usage})
+    yield json.dumps({**_chunk({}), "choices": [], "usage": usage})
     yield "[DONE]"
-
-
-def _chunk(delta: Json, finish: str | None = None) -> str:
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "unlisted"}
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return json.dumps({**head, "choices": [choice]})

@@ -6,9 +6,10 @@ Each reply is sent once, in order, and the last one again and again. All request
 import json
 import socket
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any, NamedTuple
 
 from foldmark.providers.models import model_named
@@ -102,65 +103,74 @@ def stream(events: Iterator[Json], *, named: bool = False, end: str = "", cut: i
     return Sent(200, "".join(lines), kind="text/event-stream", cut=bool(cut))
 
 
-def anthropic_events(*, stop: str = "end_turn") -> Iterator[Json]:
+# --- replies in the format of each API -------------------------------------------------------
+
+
+def anthropic_block(index: int, block: Json, *deltas: Json) -> Iterator[Json]:
+    yield {"type": "content_block_start", "index": index, "content_block": block}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def anthropic_message(stop: str, *blocks: Iterator[Json]) -> Iterator[Json]:
     """An Anthropic message with 120 cached tokens."""
     usage = {"input_tokens": 12, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6"}
-    started: Json = {"content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    yield {"type": "message_start", "message": {**message, **started}}
-    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    for text in (FIRST, REST):
-        delta = {"type": "text_delta", "text": text}
-        yield {"type": "content_block_delta", "index": 0, "delta": delta}
-    yield {"type": "content_block_stop", "index": 0}
+    start: Json = {"content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    yield {"type": "message_start", "message": {**message, **start}}
+    yield from chain(*blocks)
     end = {"stop_reason": stop, "stop_sequence": None}
     yield {"type": "message_delta", "delta": end, "usage": {**usage, "output_tokens": 7}}
     yield {"type": "message_stop"}
 
 
+def anthropic_text(index: int, *texts: str) -> Iterator[Json]:
+    deltas = [{"type": "text_delta", "text": text} for text in texts]
+    return anthropic_block(index, {"type": "text", "text": ""}, *deltas)
+
+
 def anthropic_stream(*, stop: str = "end_turn", cut: int = 0) -> Sent:
-    return stream(anthropic_events(stop=stop), named=True, cut=cut)
+    return stream(anthropic_message(stop, anthropic_text(0, FIRST, REST)), named=True, cut=cut)
 
 
-def chat_events(*, calls: bool = False, finish: str | None = "stop") -> Iterator[Json]:
+def chunk(delta: Json, finish: str | None = None, *, model: str = "gpt-4o") -> Json:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model}
+    return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def chat_completion(deltas: Iterable[Json], finish: str | None) -> Iterator[Json]:
     """An OpenAI chat completion with 100 cached tokens."""
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
-    for text in (FIRST, REST):
-        delta: Json = {"role": "assistant", "content": text}
-        yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    if calls:
-        function = {"name": "bash", "arguments": "{}"}
-        delta = {"tool_calls": [{"index": 0, "id": "t1", "type": "function", "function": function}]}
-        yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
-    usage = {
-        "prompt_tokens": 132,
-        "completion_tokens": 7,
-        "total_tokens": 139,
-        "prompt_tokens_details": {"cached_tokens": 100},
-        "completion_tokens_details": {"reasoning_tokens": 3},
-    }
-    yield {**head, "choices": [], "usage": usage}
+    yield from map(chunk, deltas)
+    yield chunk({}, finish)
+    usage: Json = {"prompt_tokens": 132, "completion_tokens": 7, "total_tokens": 139}
+    usage["prompt_tokens_details"] = {"cached_tokens": 100}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 3}
+    yield {**chunk({}), "choices": [], "usage": usage}
 
 
 def chat_stream(*, calls: bool = False, finish: str | None = "stop", cut: int = 0) -> Sent:
-    return stream(chat_events(calls=calls, finish=finish), end="data: [DONE]\n\n", cut=cut)
+    deltas: list[Json] = [{"role": "assistant", "content": text} for text in (FIRST, REST)]
+    function = {"name": "bash", "arguments": "{}"}
+    call = {"index": 0, "id": "t1", "type": "function", "function": function}
+    deltas += [{"tool_calls": [call]}] if calls else []
+    return stream(chat_completion(deltas, finish), end="data: [DONE]\n\n", cut=cut)
 
 
-def gemini_events() -> Iterator[Json]:
+def gemini_reply(*chunks: list[Json]) -> Iterator[Json]:
     """A Gemini reply with 100 cached tokens."""
     usage = {"promptTokenCount": 132, "candidatesTokenCount": 4, "thoughtsTokenCount": 3}
-    for text, more in ((FIRST, {}), (REST, {"finishReason": "STOP"})):
-        content = {"role": "model", "parts": [{"text": text}]}
+    for number, parts in enumerate(chunks, 1):
+        more = {"finishReason": "STOP"} if number == len(chunks) else {}
         yield {
-            "candidates": [{"content": content, "index": 0, **more}],
+            "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0, **more}],
             "usageMetadata": {**usage, "totalTokenCount": 139, "cachedContentTokenCount": 100},
             "modelVersion": "gemini-2.5-flash",
         }
 
 
 def gemini_stream(*, cut: int = 0) -> Sent:
-    return stream(gemini_events(), cut=cut)
+    return stream(gemini_reply([{"text": FIRST}], [{"text": REST}]), cut=cut)
 
 
 # --- models that use the server --------------------------------------------------------------

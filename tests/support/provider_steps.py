@@ -14,7 +14,15 @@ from foldmark.model.prompt_messages import PromptMessage
 from foldmark.policy import FOLDMARK
 from foldmark.summary.protocol import StepReply
 from foldmark.tokens.counters import counter
-from tests.support.provider_server import Sent, stream
+from tests.support.provider_server import (
+    Sent,
+    anthropic_block,
+    anthropic_message,
+    anthropic_text,
+    chat_completion,
+    gemini_reply,
+    stream,
+)
 
 Json = dict[str, Any]
 READ, LIST = '{"path": "parser.py"}', '{"path":"tests"}'
@@ -24,39 +32,28 @@ SIGNED = "c2lnbmVk"  # Gemini's signatures are base64
 # --- Anthropic ------------------------------------------------------------------------------------
 
 
-def _block(index: int, block: Json, *deltas: Json) -> Iterator[Json]:
-    yield {"type": "content_block_start", "index": index, "content_block": block}
-    for delta in deltas:
-        yield {"type": "content_block_delta", "index": index, "delta": delta}
-    yield {"type": "content_block_stop", "index": index}
-
-
 def _use(index: int, name: str, *pieces: str) -> Iterator[Json]:
     block: Json = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}}
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    return _block(index, block, *deltas)
+    return anthropic_block(index, block, *deltas)
 
 
 def anthropic_events(arguments: str = READ) -> Iterator[Json]:
-    usage = {"input_tokens": 12, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6"}
-    started: Json = {"content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    yield {"type": "message_start", "message": {**message, **started}}
-    yield from _block(
+    thinking = anthropic_block(
         0,
         {"type": "thinking", "thinking": "", "signature": ""},
         {"type": "thinking_delta", "thinking": "The parser "},
         {"type": "thinking_delta", "thinking": "first."},
         {"type": "signature_delta", "signature": "sig-1"},
     )
-    yield from _block(1, {"type": "redacted_thinking", "data": "hidden-1"})
-    texts = [{"type": "text_delta", "text": text} for text in ("I look ", "at both.")]
-    yield from _block(2, {"type": "text", "text": ""}, *texts)
-    yield from _use(3, "read", arguments[:6], arguments[6:])
-    yield from _use(4, "ls", LIST)
-    ended = {"stop_reason": "tool_use", "stop_sequence": None}
-    yield {"type": "message_delta", "delta": ended, "usage": {**usage, "output_tokens": 7}}
-    yield {"type": "message_stop"}
+    return anthropic_message(
+        "tool_use",
+        thinking,
+        anthropic_block(1, {"type": "redacted_thinking", "data": "hidden-1"}),
+        anthropic_text(2, "I look ", "at both."),
+        _use(3, "read", arguments[:6], arguments[6:]),
+        _use(4, "ls", LIST),
+    )
 
 
 def anthropic_step(arguments: str = READ, cut: int = 0) -> Sent:
@@ -66,11 +63,6 @@ def anthropic_step(arguments: str = READ, cut: int = 0) -> Sent:
 # --- OpenAI's chat completions --------------------------------------------------------------------
 
 
-def _chunk(delta: Json, finish: str | None = None) -> Json:
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
-    return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
 def _call(index: int, name: str | None, arguments: str, call_id: str | None) -> Json:
     function: Json = {"arguments": arguments, **({"name": name} if name else {})}
     call: Json = {"index": index, "type": "function", "function": function}
@@ -78,22 +70,20 @@ def _call(index: int, name: str | None, arguments: str, call_id: str | None) -> 
         call["id"] = call_id
     if name == "read":
         call["extra_content"] = {"google": {"thought_signature": SIGNED}}
-    return _chunk({"tool_calls": [call]})
+    return {"tool_calls": [call]}
 
 
 def chat_events(arguments: str = READ, ids: tuple[str, str] = ("c_a", "c_b")) -> Iterator[Json]:
-    for thought in ("The parser ", "first."):
-        yield _chunk({"role": "assistant", "reasoning_content": thought})
-    for text in ("I look ", "at both."):
-        yield _chunk({"content": text})
-    yield _call(0, "read", arguments[:6], ids[0])
-    yield _call(1, "ls", "", ids[1])
-    yield _call(0, None, arguments[6:], None)
-    yield _call(1, None, LIST, None)
-    yield _chunk({}, "tool_calls")
-    usage: Json = {"prompt_tokens": 132, "completion_tokens": 7, "total_tokens": 139}
-    usage["prompt_tokens_details"] = {"cached_tokens": 100}
-    yield {**_chunk({}), "choices": [], "usage": usage}
+    thoughts, texts = ("The parser ", "first."), ("I look ", "at both.")
+    deltas: list[Json] = [
+        *({"role": "assistant", "reasoning_content": thought} for thought in thoughts),
+        *({"content": text} for text in texts),
+        _call(0, "read", arguments[:6], ids[0]),
+        _call(1, "ls", "", ids[1]),
+        _call(0, None, arguments[6:], None),
+        _call(1, None, LIST, None),
+    ]
+    return chat_completion(deltas, "tool_calls")
 
 
 def chat_step(arguments: str = READ, cut: int = 0, ids: tuple[str, str] = ("c_a", "c_b")) -> Sent:
@@ -175,30 +165,14 @@ def responses_step(arguments: str = READ, cut: int = 0) -> Sent:
 # --- Gemini ---------------------------------------------------------------------------------------
 
 
-def gemini_events() -> Iterator[Json]:
-    usage = {"promptTokenCount": 132, "candidatesTokenCount": 4, "thoughtsTokenCount": 3}
-    read = {"name": "read", "args": json.loads(READ)}
-    parts: list[list[Json]] = [
-        [{"text": "The parser ", "thought": True}],
-        [{"text": "first.", "thought": True}],
-        [{"text": "I look "}],
-        [{"text": "at both."}],
-        [
-            {"functionCall": read, "thoughtSignature": SIGNED},
-            {"functionCall": {"name": "ls", "args": json.loads(LIST)}},
-        ],
-    ]
-    for number, content in enumerate(parts, 1):
-        more = {"finishReason": "STOP"} if number == len(parts) else {}
-        yield {
-            "candidates": [{"content": {"role": "model", "parts": content}, "index": 0, **more}],
-            "usageMetadata": {**usage, "totalTokenCount": 139, "cachedContentTokenCount": 100},
-            "modelVersion": "gemini-2.5-flash",
-        }
-
-
 def gemini_step(cut: int = 0) -> Sent:
-    return stream(gemini_events(), cut=cut)
+    calls: list[Json] = [
+        {"functionCall": {"name": "read", "args": json.loads(READ)}, "thoughtSignature": SIGNED},
+        {"functionCall": {"name": "ls", "args": json.loads(LIST)}},
+    ]
+    thoughts = ([{"text": text, "thought": True}] for text in ("The parser ", "first."))
+    texts = ([{"text": text}] for text in ("I look ", "at both."))
+    return stream(gemini_reply(*thoughts, *texts, calls), cut=cut)
 
 
 # --- the view after a step ------------------------------------------------------------------------
