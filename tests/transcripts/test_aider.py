@@ -82,7 +82,7 @@ def told(session: Transcript) -> list[tuple[Kind, str]]:
 # --- what is said ---------------------------------------------------------------------------
 
 
-def test_a_session_is_told_in_prompts_answers_and_notes() -> None:
+def test_a_session_has_prompts_replies_and_outputs() -> None:
     (session,) = read(HEADER + BANNER + TURN)
     assert session.info.id == "notes-1"
     assert session.info.title == "aider chat started at 2026-01-02 03:04:05"
@@ -106,7 +106,7 @@ def test_the_view_shows_all_of_it() -> None:
     ]
 
 
-def test_answers_carry_the_model_that_the_session_begins_with() -> None:
+def test_replies_have_the_model_of_the_session_banner() -> None:
     first, second = read(HEADER + BANNER + TURN + HEADER + TURN)
     models = [
         [item.info.model_id for item in session.messages if isinstance(item.info, AssistantInfo)]
@@ -121,7 +121,7 @@ def test_lines_of_the_user_are_one_prompt_until_a_blank_line() -> None:
     assert told(session) == [("user", "one\n\ntwo"), ("user", "/diff")]
 
 
-def test_an_output_goes_on_until_its_two_spaces() -> None:
+def test_an_output_ends_with_two_spaces() -> None:
     (session,) = read(f"{HEADER}{BANNER}\n> $ ls\na.py\n\n>> b.py\nc.py  \n> done  \n\nFine.\n\n")
     assert told(session)[1:] == [
         ("output", "$ ls\na.py\n\n>> b.py\nc.py\ndone"),
@@ -129,13 +129,13 @@ def test_an_output_goes_on_until_its_two_spaces() -> None:
     ]
 
 
-def test_a_heading_or_a_quote_in_an_answer_is_the_answers_own() -> None:
+def test_a_heading_or_quote_in_a_reply_is_part_of_the_reply() -> None:
     answer = "Look:\n\n#### `Coder` class\n\n> a quote\n\nThat is it."
     (session,) = read(f"{HEADER}{BANNER}\n#### explain  \n\n{answer}\n\n\n#### thanks  \n")
     assert told(session)[1:] == [("user", "explain"), ("reply", answer), ("user", "thanks")]
 
 
-def test_what_stands_before_the_first_header_is_a_session_if_it_says_something() -> None:
+def test_text_before_the_first_header_is_a_session() -> None:
     before, session = read(f"left over\n\n> ^C  \n{HEADER}{BANNER}")
     assert before.info.id == "notes-0"
     assert not before.info.title
@@ -144,18 +144,18 @@ def test_what_stands_before_the_first_header_is_a_session_if_it_says_something()
     assert [item.info.id for item in read(f"\n\n{HEADER}{BANNER}")] == ["notes-1"]
 
 
-def test_a_session_in_which_nothing_is_said_is_a_session() -> None:
+def test_a_session_may_be_empty() -> None:
     first, second = read(HEADER + HEADER + BANNER)
     assert first.messages == ()
     assert len(second.messages) == 1
 
 
-def test_a_header_is_known_by_its_time() -> None:
+def test_a_header_needs_a_time() -> None:
     (session,) = read(f"{HEADER}{BANNER}\n#### what is this  \n\n# aider chat started at noon\n\n")
     assert told(session)[-1] == ("reply", "# aider chat started at noon")
 
 
-def test_a_file_whose_spaces_were_taken_away_is_read_by_its_marks() -> None:
+def test_a_file_without_trailing_spaces_is_read_by_its_prefixes() -> None:
     lines = (HEADER + BANNER + TURN).replace("  \n", "\n")
     (session,) = read(lines)
     assert [kind for kind, _ in told(session)] == ["output", "user", "reply", "output"]
@@ -172,7 +172,7 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["", "end", "> end", "  "]))
-def test_the_file_can_be_put_together_again(pieces: list[str], end: str) -> None:
+def test_a_file_can_be_rebuilt_from_its_sessions(pieces: list[str], end: str) -> None:
     whole = "".join(pieces) + end
     sessions = read(whole)
     if sessions:
@@ -185,7 +185,7 @@ def test_the_file_can_be_put_together_again(pieces: list[str], end: str) -> None
 
 
 @given(st.text(max_size=60))
-def test_any_text_can_be_put_together_again(whole: str) -> None:
+def test_any_text_can_be_rebuilt(whole: str) -> None:
     assert_put_together(read(whole), whole)
 
 
@@ -193,7 +193,9 @@ def test_any_text_can_be_put_together_again(whole: str) -> None:
 
 
 @pytest.mark.parametrize("beginning", [HEADER, "words\n" * 999 + HEADER, "#### hi  \n> yes  \n"])
-def test_a_history_is_recognised_by_its_header_or_its_marks(tmp_path: Path, beginning: str) -> None:
+def test_a_history_is_recognized_by_its_header_or_its_prefixes(
+    tmp_path: Path, beginning: str
+) -> None:
     path = tmp_path / "history.md"
     path.write_text(beginning)
     with open_reading(path) as reading:
@@ -201,14 +203,14 @@ def test_a_history_is_recognised_by_its_header_or_its_marks(tmp_path: Path, begi
 
 
 @pytest.mark.parametrize("other", ["# Notes\n\n> a quote\n\n#### heading\n", '{"role":"user"}\n'])
-def test_other_files_are_not_taken_for_it(tmp_path: Path, other: str) -> None:
+def test_other_files_are_not_recognized(tmp_path: Path, other: str) -> None:
     path = tmp_path / "notes.md"
     path.write_text(other)
     with open_source(path) as source:
         assert not Aider.recognizes(source.head)
 
 
-def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_a_line_that_is_not_utf8_is_refused_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "history.md"
     path.write_bytes((HEADER + "word\n" * 60_000).encode() + b"\xff\n")
     with pytest.raises(BadInput) as refusal:
@@ -217,7 +219,7 @@ def test_a_line_that_is_no_text_is_refused_by_its_number(tmp_path: Path) -> None
     assert refusal.value.location.startswith("line 60004")
 
 
-def test_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+def test_a_real_file_can_be_rebuilt(corpus: Path) -> None:
     sessions = read_sessions(corpus / REAL)
     assert len(sessions) == 246
     assert_put_together(sessions, (corpus / REAL).read_bytes().decode())

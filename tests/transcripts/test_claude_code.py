@@ -44,7 +44,7 @@ def tool(found: Transcript, call: str) -> ToolPart:
 # --- what is said --------------------------------------------------------------------------
 
 
-def test_the_lines_of_an_answer_are_one_message(tmp_path: Path) -> None:
+def test_the_lines_of_a_reply_are_one_message(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.answer("m1", "I look")
@@ -74,7 +74,7 @@ def test_the_lines_of_an_answer_are_one_message(tmp_path: Path) -> None:
     assert "never shown" not in str(session)
 
 
-def test_results_may_hold_pictures_and_errors(tmp_path: Path) -> None:
+def test_results_may_have_images_and_errors(tmp_path: Path) -> None:
     lines = Lines()
     lines.answer("m1", "a", "b", "c")
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -93,7 +93,7 @@ def test_results_may_hold_pictures_and_errors(tmp_path: Path) -> None:
     assert messages(session)[-1] == ("u3", ["Stop that"])
 
 
-def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_path: Path) -> None:
+def test_a_reply_that_continues_after_something_else_gets_a_new_id(tmp_path: Path) -> None:
     lines = Lines()
     lines.answer("m1", "I look")
     lines.add("attachment", attachment={"type": "queued_command", "prompt": "Quickly"})
@@ -114,7 +114,7 @@ def test_an_answer_that_goes_on_after_something_else_keeps_its_ids_apart(tmp_pat
         "[Request interrupted by user for tool use]",
     ],
 )
-def test_notices_of_the_program_are_no_requests(tmp_path: Path, notice: str) -> None:
+def test_notices_of_the_program_are_not_requests(tmp_path: Path, notice: str) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.user(notice)
@@ -124,7 +124,7 @@ def test_notices_of_the_program_are_no_requests(tmp_path: Path, notice: str) -> 
     assert notice in "\n".join(view_of(*session.messages))
 
 
-def test_what_the_program_put_into_the_context_is_known_as_such(tmp_path: Path) -> None:
+def test_texts_of_the_program_are_synthetic(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("A caveat", isMeta=True)
     lines.add("attachment", attachment={"type": "skill_listing", "content": "skills"})
@@ -156,7 +156,7 @@ def test_a_result_without_a_call_is_a_text(tmp_path: Path) -> None:
     assert messages(session) == [("u1", ["Go"]), ("gone-result-1", ["of nobody"])]
 
 
-def test_what_the_program_said_in_the_models_place_is_not_shown(tmp_path: Path) -> None:
+def test_replies_of_the_program_itself_are_not_shown(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Go")
     lines.answer("m1", "API Error: overloaded", model="<synthetic>")
@@ -173,7 +173,7 @@ def test_what_the_program_said_in_the_models_place_is_not_shown(tmp_path: Path) 
 # --- which session it is -------------------------------------------------------------------
 
 
-def test_a_session_is_known_by_its_files_name_where_that_is_an_id(tmp_path: Path) -> None:
+def test_a_session_has_the_id_of_its_file_name_if_that_is_a_uuid(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Go", sessionId="the one before")
     lines.user("On")
@@ -216,7 +216,7 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_titles_by_hand_count_for_more_than_those_by_the_program(
+def test_titles_of_the_user_override_those_of_the_program(
     given: list[tuple[str, Any]], title: str | None, tmp_path: Path, *, first: bool
 ) -> None:
     kinds = {"summary": "summary", "aiTitle": "ai-title", "customTitle": "custom-title"}
@@ -238,7 +238,7 @@ def view_text(found: Transcript) -> str:
     return str(Viewer(log, FOLDMARK).view().messages)
 
 
-def test_after_a_compaction_the_summary_and_what_came_since_are_shown(tmp_path: Path) -> None:
+def test_after_a_compaction_the_summary_and_later_messages_are_shown(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.step("a")
@@ -259,7 +259,7 @@ def test_after_a_compaction_the_summary_and_what_came_since_are_shown(tmp_path: 
     assert "line a of a parser" not in view
 
 
-def test_a_summary_without_its_boundary_folds_as_well(tmp_path: Path) -> None:
+def test_a_summary_without_a_boundary_is_a_compaction(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.step("a")
@@ -270,7 +270,7 @@ def test_a_summary_without_its_boundary_folds_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["segment", "messages", "gone", "odd"])
-def test_what_a_compaction_preserved_is_still_shown(way: str, tmp_path: Path) -> None:
+def test_messages_that_a_compaction_preserved_are_shown(way: str, tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.step("a")
@@ -288,7 +288,7 @@ def test_what_a_compaction_preserved_is_still_shown(way: str, tmp_path: Path) ->
     assert "line a of a parser" not in view
 
 
-def test_what_was_microcompacted_is_pruned(tmp_path: Path) -> None:
+def test_microcompacted_outputs_are_pruned(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.step("a")
@@ -306,7 +306,7 @@ def test_what_was_microcompacted_is_pruned(tmp_path: Path) -> None:
     assert state.time.compacted == 1_767_607_206_000
 
 
-def test_a_prompt_in_the_place_of_an_earlier_one_takes_that_back(tmp_path: Path) -> None:
+def test_a_prompt_that_replaces_an_earlier_one_reverts_it(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     first = lines.step("a")
@@ -322,7 +322,7 @@ def test_a_prompt_in_the_place_of_an_earlier_one_takes_that_back(tmp_path: Path)
     ]
 
 
-def test_lines_between_are_parents_too(tmp_path: Path) -> None:
+def test_lines_without_a_message_can_be_parents(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     lines.step("a")
@@ -335,7 +335,7 @@ def test_lines_between_are_parents_too(tmp_path: Path) -> None:
 # --- lines of other shapes -----------------------------------------------------------------
 
 
-def test_lines_that_say_nothing_here_may_look_as_they_like(tmp_path: Path) -> None:
+def test_lines_of_other_types_may_have_any_shape(tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Go", agentId=None, isMeta=None, cwd=None, version=None, parentUuid=None)
     lines.other(type="never-seen", message="text", uuid=7, cwd=[], attachment=0)
@@ -345,7 +345,7 @@ def test_lines_that_say_nothing_here_may_look_as_they_like(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["user", "assistant", "system", "attachment", "progress"])
-def test_any_line_of_a_conversation_is_enough_to_recognise_it(name: str, tmp_path: Path) -> None:
+def test_any_line_of_a_conversation_is_recognized(name: str, tmp_path: Path) -> None:
     lines = Lines()
     lines.add(name, message={"role": name, "content": "x"}, attachment={"type": "x"})
     with open_source(write(tmp_path / "a.jsonl", lines.all)) as source:
@@ -380,7 +380,7 @@ def test_titles_usage_and_models_of_a_real_file(corpus: Path) -> None:
 # --- spoiled -------------------------------------------------------------------------------
 
 
-def test_what_is_read_is_told_step_by_step(tmp_path: Path) -> None:
+def test_steps_are_emitted_while_the_file_is_read(tmp_path: Path) -> None:
     """A message is told once nothing more can be added to it, not when all is read."""
     lines = Lines()
     for number in range(40):

@@ -100,7 +100,7 @@ WHOLE = ["user: list it", "call c1", "text c1: a.py", "assistant: a.py is there"
 # --- conversations --------------------------------------------------------------------------
 
 
-def test_a_conversation_that_requests_repeat_is_told_once() -> None:
+def test_repeated_messages_of_requests_are_read_once() -> None:
     (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
     assert view_of(*session.messages) == WHOLE
     assert [message.id for message in session.messages] == ["kept-1", "msg_1", "msg_2"]
@@ -110,7 +110,7 @@ def test_a_conversation_that_requests_repeat_is_told_once() -> None:
     assert session.info.origin.tools == TOOLS
 
 
-def test_an_answer_carries_its_model_its_usage_and_its_time() -> None:
+def test_a_reply_has_its_model_usage_and_time() -> None:
     (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND])
     info = session.messages[1].info
     assert isinstance(info, AssistantInfo)
@@ -122,7 +122,7 @@ def test_an_answer_carries_its_model_its_usage_and_its_time() -> None:
     assert info.time.created == 1_700_000_001_000
 
 
-def test_where_the_cache_ends_and_how_a_text_is_written_says_nothing_new() -> None:
+def test_cache_marks_and_text_forms_are_not_new_messages() -> None:
     prompt = {"role": "user", "content": "list it"}
     marked = user(text("list it", cache_control={"type": "ephemeral"}))
     item = [text("a.py", cache_control={"type": "ephemeral"})]
@@ -133,18 +133,18 @@ def test_where_the_cache_ends_and_how_a_text_is_written_says_nothing_new() -> No
     assert lines == ["user: list it", "call c1", "text c1: a.py", "assistant: yes", "user: bye"]
 
 
-def test_an_answer_that_comes_back_in_other_words_is_the_same_answer() -> None:
+def test_a_reply_that_is_repeated_with_changes_is_the_same_reply() -> None:
     trimmed = model(text("a.py is there."))
     (lines,) = told([FIRST, SECOND, exchange([ASK, CALLED, LISTED, trimmed, user(text("bye"))])])
     assert lines == [*WHOLE, "user: bye"]
 
 
-def test_history_that_was_never_answered_here_is_told_as_well() -> None:
+def test_history_from_before_the_trace_is_read() -> None:
     (lines,) = told([exchange([ASK, CALLED, LISTED], reply(2, text("a.py is there")))])
     assert lines == WHOLE
 
 
-def test_conversations_that_take_turns_are_sessions_of_their_own() -> None:
+def test_interleaved_conversations_are_separate_sessions() -> None:
     other = user(text("count it"))
     lines = [FIRST, exchange([other], reply(5, text("one"))), SECOND]
     sessions = read_leniently(ClaudeTrace, lines)
@@ -152,13 +152,13 @@ def test_conversations_that_take_turns_are_sessions_of_their_own() -> None:
     assert told(lines) == [WHOLE, ["user: count it", "assistant: one"]]
 
 
-def test_the_programs_own_questions_are_left_out() -> None:
+def test_requests_of_the_program_itself_are_left_out() -> None:
     quota = exchange([user(text("quota"))], reply(7, text("A")), tools=[], max_tokens=1)
     title = exchange([ASK], reply(8, text("Listing")), tools=[], system="Give a title.")
     assert told([quota, FIRST, title, quota, SECOND, title]) == [WHOLE]
 
 
-def test_what_has_no_tools_is_told_once_it_grows_or_where_there_is_nothing_else() -> None:
+def test_a_request_without_tools_is_read_if_it_continues_or_is_all() -> None:
     first = exchange([ASK], reply(1, text("how?")), tools=[])
     second = exchange([ASK, model(text("how?")), user(text("so"))], reply(2, text("ok")), tools=[])
     grown = ["user: list it", "assistant: how?", "user: so", "assistant: ok"]
@@ -166,7 +166,7 @@ def test_what_has_no_tools_is_told_once_it_grows_or_where_there_is_nothing_else(
     assert told([first]) == [["user: list it", "assistant: how?"]]
 
 
-def test_texts_that_the_program_put_in_are_told_as_its_own() -> None:
+def test_reminders_of_the_program_are_synthetic() -> None:
     reminder = text("<system-reminder>be quick</system-reminder>")
     (session,) = read_leniently(ClaudeTrace, [exchange([user(reminder, text("go"))])])
     parts = session.messages[0].parts
@@ -176,25 +176,25 @@ def test_texts_that_the_program_put_in_are_told_as_its_own() -> None:
 # --- what changes ---------------------------------------------------------------------------
 
 
-def test_a_request_that_is_sent_again_takes_its_first_answer_back() -> None:
+def test_a_repeated_request_reverts_its_first_reply() -> None:
     (lines,) = told([FIRST, SECOND, exchange([ASK, CALLED, LISTED], reply(3, text("b")))])
     assert lines == [*WHOLE[:3], "assistant: b"]
 
 
-def test_a_request_that_failed_has_no_answer() -> None:
+def test_a_failed_request_has_no_reply() -> None:
     failed = exchange([ASK], {"type": "error", "error": {"type": "overloaded_error"}})
     (session,) = read_leniently(ClaudeTrace, [failed, FIRST, SECOND])
     assert view_of(*session.messages) == WHOLE
 
 
-def test_a_request_that_leaves_out_the_end_takes_it_back() -> None:
+def test_a_request_without_the_last_messages_reverts_them() -> None:
     changed = exchange([ASK, CALLED, LISTED, SAID, user(text("no, this"))], reply(4, text("ok")))
     before = exchange([ASK, CALLED, LISTED, SAID, user(text("now that"))], reply(3, text("done")))
     (lines,) = told([FIRST, SECOND, before, changed])
     assert lines == [*WHOLE, "user: no, this", "assistant: ok"]
 
 
-def test_a_result_that_no_longer_says_what_it_said_is_pruned() -> None:
+def test_a_result_that_was_replaced_is_pruned() -> None:
     missing = user(result("c1", "[Old tool result content cleared]"))
     after = exchange([ASK, CALLED, missing, SAID, user(text("go on"))], reply(3, text("ok")))
     (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, after])
@@ -206,7 +206,7 @@ def test_a_result_that_no_longer_says_what_it_said_is_pruned() -> None:
     assert part.state.time.compacted == 1_700_000_000_500
 
 
-def test_a_first_message_that_says_something_else_changes_nothing() -> None:
+def test_a_changed_first_message_changes_nothing() -> None:
     other = user(text("<system-reminder>now</system-reminder>"), text("list it"))
     (lines,) = told([FIRST, exchange([other, CALLED, LISTED], reply(2, text("a.py is there")))])
     assert lines == WHOLE
@@ -225,7 +225,7 @@ COMMAND = text("<command-name>/compact</command-name>")
 
 @pytest.mark.parametrize("blocks", [[], [COMMAND]])
 @pytest.mark.parametrize("asked", [[FOLDING], []])
-def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
+def test_a_conversation_that_starts_with_a_summary_is_a_compaction(
     blocks: list[Line], asked: list[Line]
 ) -> None:
     started = exchange([user(text(CONTINUED), *blocks, text("go on"))], reply(4, text("on it")))
@@ -248,13 +248,13 @@ def test_a_conversation_that_begins_with_a_summary_folds_the_one_before(
         assert marker.info.wire[ClaudeTrace.name]["usage"] == USAGE
 
 
-def test_a_summary_that_nothing_follows_changes_nothing() -> None:
+def test_a_summary_without_a_following_request_changes_nothing() -> None:
     after = exchange([ASK, CALLED, LISTED, SAID, user(text("go on"))], reply(4, text("ok")))
     (lines,) = told([FIRST, SECOND, FOLDING, after])
     assert lines == [*WHOLE, "user: go on", "assistant: ok"]
 
 
-def test_a_folded_conversation_grows_like_any_other() -> None:
+def test_a_compacted_conversation_continues() -> None:
     started = user(text(CONTINUED), text("go on"))
     first = exchange([started], reply(4, call("c2")))
     second = exchange([started, model(call("c2")), user(result("c2", "b"))], reply(5, text("done")))
@@ -298,7 +298,7 @@ EVENTS: list[Line] = [
 ]
 
 
-def test_a_streamed_answer_is_put_together() -> None:
+def test_a_streamed_reply_is_joined() -> None:
     line = exchange([ASK])
     line["response"] |= {"body": None, "body_raw": stream(*EVENTS)}
     (session,) = read_leniently(ClaudeTrace, [line, SECOND])
@@ -315,7 +315,7 @@ def test_a_streamed_answer_is_put_together() -> None:
     assert called == call("c1")
 
 
-def test_a_stream_that_breaks_off_is_an_answer_as_far_as_it_came() -> None:
+def test_an_interrupted_stream_gives_a_partial_reply() -> None:
     whole = stream(*EVENTS[:12]) + 'event: content_block_delta\ndata: {"type":"content_bl'
     session = joined_stream(whole)
     assert session
@@ -336,19 +336,19 @@ def test_citations_of_a_stream_are_kept() -> None:
 # --- odd lines ------------------------------------------------------------------------------
 
 
-def test_requests_for_other_things_are_passed_over() -> None:
+def test_requests_to_other_endpoints_are_ignored() -> None:
     counted = exchange([ASK], {"input_tokens": 5})
     counted["request"]["url"] = "https://api.anthropic.com/v1/messages/count_tokens"
     event = {"request": {"url": "https://example.com/log", "body": "x=1"}, "response": None}
     assert told([counted, event, {"request": {}}, FIRST, SECOND]) == [WHOLE]
 
 
-def test_half_of_a_character_does_no_harm() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     odd = exchange([user(text("half \ud83d"))], {"type": "error"})
     assert told([odd]) == [["user: half ?"]]
 
 
-def test_a_line_that_cannot_be_read_leaves_nothing_behind() -> None:
+def test_an_unreadable_line_adds_nothing() -> None:
     broken = exchange([ASK, CALLED, LISTED, user({"type": "text", "text": 5})], reply(9, text("x")))
     assert told([FIRST, broken, SECOND]) == [WHOLE]
     importer = ClaudeTrace("x")
@@ -392,7 +392,7 @@ def test_a_real_file_has_as_many_messages_as_are_counted_up_to_its_compaction(co
     )
 
 
-def test_of_a_real_file_the_requests_can_be_written_again(corpus: Path) -> None:
+def test_requests_of_a_real_file_can_be_rebuilt(corpus: Path) -> None:
     before, after = real_halves(corpus)
     assert list(map(bare, encode(before, "anthropic")))[:25] == real_request(corpus, 32)
     again = list(map(bare, encode(after, "anthropic")))

@@ -103,7 +103,7 @@ def compacted(*history: Line, message: str = "", **more: Any) -> Line:
 # --- sessions -------------------------------------------------------------------------------
 
 
-def test_the_first_line_tells_the_session_and_what_stood_before_its_messages(
+def test_the_first_line_has_the_session_its_prompt_and_its_tools(
     tmp_path: Path,
 ) -> None:
     tools = [{"type": "function", "name": "page"}]
@@ -117,13 +117,13 @@ def test_the_first_line_tells_the_session_and_what_stood_before_its_messages(
     assert info.origin.tools == tools
 
 
-def test_a_session_that_goes_on_with_another_keeps_its_own_name(tmp_path: Path) -> None:
+def test_a_forked_session_keeps_its_own_id(tmp_path: Path) -> None:
     first, other = meta(forked_from_id="s0"), line("session_meta", id="s0", cwd="/else")
     info = read(tmp_path, first, other, user("look")).info
     assert (info.id, info.parent_id, info.directory) == ("s1", "s0", "/work")
 
 
-def test_a_file_without_that_line_is_named_after_itself() -> None:
+def test_a_session_without_metadata_has_the_name_of_its_file() -> None:
     unreadable = item("message", role="user")
     (session,) = read_leniently(Codex, [unreadable, user("look")])
     assert (session.info.id, texts(session)) == ("kept", ["look"])
@@ -134,7 +134,7 @@ def test_a_session_may_be_given_a_name(tmp_path: Path) -> None:
     assert read(tmp_path, meta(), user("look"), rename).info.title == "the move"
 
 
-def test_lines_of_other_kinds_and_copies_for_the_screen_say_nothing(tmp_path: Path) -> None:
+def test_lines_of_other_kinds_and_copies_for_the_screen_are_ignored(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         meta(),
@@ -151,7 +151,7 @@ def test_lines_of_other_kinds_and_copies_for_the_screen_say_nothing(tmp_path: Pa
 # --- items ----------------------------------------------------------------------------------
 
 
-def test_the_items_of_one_answer_are_one_message_with_the_results_of_its_calls(
+def test_the_items_of_one_reply_are_one_message_with_results(
     tmp_path: Path,
 ) -> None:
     session = read(
@@ -177,7 +177,7 @@ def test_the_items_of_one_answer_are_one_message_with_the_results_of_its_calls(
     assert (first.finish, second.finish) == ("tool-calls", "stop")
 
 
-def test_what_the_program_says_in_the_user_s_place_is_no_request(tmp_path: Path) -> None:
+def test_texts_of_the_program_in_the_role_of_the_user_are_not_requests(tmp_path: Path) -> None:
     context = words("# AGENTS.md instructions for /work\nBe kind.")
     context["content"].append({"type": "input_text", "text": "<environment_context>\n</x>"})
     above = line("response_item", **words("Never push.", "developer"))
@@ -187,7 +187,7 @@ def test_what_the_program_says_in_the_user_s_place_is_no_request(tmp_path: Path)
     assert len(view_of(*session.messages)) == 5
 
 
-def test_items_are_written_back_as_they_came(tmp_path: Path) -> None:
+def test_items_are_written_back_unchanged(tmp_path: Path) -> None:
     lines = [
         line("response_item", **words("Never push.", "developer")),
         user("look"),
@@ -204,7 +204,7 @@ def test_items_are_written_back_as_they_came(tmp_path: Path) -> None:
 # --- what steps took ------------------------------------------------------------------------
 
 
-def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
+def test_usage_comes_after_its_step(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         meta(),
@@ -222,7 +222,7 @@ def test_what_a_step_took_is_told_after_it(tmp_path: Path) -> None:
     assert second.tokens.total == 205
 
 
-def test_in_old_versions_it_is_told_before_and_again(tmp_path: Path) -> None:
+def test_in_old_versions_usage_comes_before_its_step_and_is_repeated(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         meta(),
@@ -239,7 +239,7 @@ def test_in_old_versions_it_is_told_before_and_again(tmp_path: Path) -> None:
     assert [info.tokens and info.tokens.total for info in replies(session)] == [105, 205]
 
 
-def test_a_step_of_which_nothing_was_told_does_not_get_what_the_next_one_took(
+def test_a_step_without_usage_does_not_get_that_of_the_next_one(
     tmp_path: Path,
 ) -> None:
     lines = [user("look"), said("half"), user("again"), usage(100, total=105), said("whole")]
@@ -248,12 +248,12 @@ def test_a_step_of_which_nothing_was_told_does_not_get_what_the_next_one_took(
     assert second.tokens
 
 
-def test_what_is_told_of_a_step_ends_its_answer(tmp_path: Path) -> None:
+def test_usage_ends_a_reply(tmp_path: Path) -> None:
     session = read(tmp_path, meta(), user("look"), said("one"), usage(100, total=105), said("two"))
     assert [len(message.parts) for message in session.messages] == [1, 1, 1]
 
 
-def test_what_is_estimated_after_a_compaction_is_nobody_s(tmp_path: Path) -> None:
+def test_an_estimate_after_a_compaction_belongs_to_no_reply(tmp_path: Path) -> None:
     estimate = usage(0, total=105, made=0)
     session = read(
         tmp_path, meta(), said("one"), usage(100, total=105), compacted(), estimate, said("two")
@@ -266,20 +266,20 @@ def test_what_is_estimated_after_a_compaction_is_nobody_s(tmp_path: Path) -> Non
 # --- taking back ----------------------------------------------------------------------------
 
 
-def test_turns_that_the_user_took_back_are_gone(tmp_path: Path) -> None:
+def test_rolled_back_turns_are_reverted(tmp_path: Path) -> None:
     turns = [user("one"), said("1"), user("two"), said("2"), user("three"), said("3")]
     back = event("thread_rolled_back", num_turns=2)
     session = read(tmp_path, meta(), *turns, back, user("other"), said("4"))
     assert texts(session) == ["one", "1", "other", "4"]
 
 
-def test_turns_can_be_taken_back_one_after_the_other(tmp_path: Path) -> None:
+def test_turns_can_be_rolled_back_one_by_one(tmp_path: Path) -> None:
     back = event("thread_rolled_back", num_turns=1)
     lines = [user("one"), said("1"), user("two"), said("2"), back, user("three"), back]
     assert texts(read(tmp_path, meta(), *lines)) == ["one", "1"]
 
 
-def test_taking_back_more_turns_than_there_are_leaves_what_was_said_before_them(
+def test_rolling_back_too_many_turns_keeps_the_context_before_them(
     tmp_path: Path,
 ) -> None:
     context = line("response_item", **words("<environment_context>"))
@@ -291,7 +291,7 @@ def test_taking_back_more_turns_than_there_are_leaves_what_was_said_before_them(
 # --- compactions ----------------------------------------------------------------------------
 
 
-def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
+def test_an_encrypted_summary_is_kept_for_its_provider_and_replaced_for_others(
     tmp_path: Path,
 ) -> None:
     sealed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "E"}
@@ -320,14 +320,14 @@ def test_a_sealed_compaction_is_kept_for_its_provider_and_noted_for_others(
     ]
 
 
-def test_a_summary_that_is_a_text_is_not_told_twice(tmp_path: Path) -> None:
+def test_a_summary_that_is_a_text_is_not_repeated(tmp_path: Path) -> None:
     history = (words("first"), words("Another model wrote:\nSum."))
     lines = [user("first"), said("one"), compacted(*history, message="Sum.")]
     session = read(tmp_path, meta(), *lines, said("two"))
     assert texts(session) == ["first", "one", "Sum.", "first", "two"]
 
 
-def test_in_old_versions_the_prompts_are_kept_over_a_compaction(tmp_path: Path) -> None:
+def test_in_old_versions_prompts_are_kept_by_a_compaction(tmp_path: Path) -> None:
     context = line("response_item", **words("<environment_context>"))
     lines = [context, user("first"), said("one"), user("second"), said("two")]
     session = read(tmp_path, meta(), *lines, line("compacted", message="Sum."), said("three"))
@@ -336,7 +336,7 @@ def test_in_old_versions_the_prompts_are_kept_over_a_compaction(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("turns", "left"), [(1, ["first"]), (2, [])])
-def test_prompts_can_be_taken_back_after_a_compaction(
+def test_prompts_can_be_rolled_back_after_a_compaction(
     tmp_path: Path, turns: int, left: list[str]
 ) -> None:
     back = event("thread_rolled_back", num_turns=turns)
@@ -391,7 +391,7 @@ def test_the_items_of_a_real_file_are_all_there_in_their_order(corpus: Path, nam
     assert [write_list(OpenAIResponses(), messages) for messages in file] == windows
 
 
-def test_after_its_compactions_a_real_file_shows_what_the_agent_went_on_with(
+def test_after_compactions_a_real_file_shows_the_replacement_history(
     corpus: Path,
 ) -> None:
     (session,) = read_sessions(corpus / FILES[0])

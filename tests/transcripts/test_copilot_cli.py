@@ -91,14 +91,14 @@ TURN = [
 ]
 
 
-def test_a_session_is_told_with_where_it_was_and_what_stood_before_it(tmp_path: Path):
+def test_a_session_has_its_folder_version_and_system_prompt(tmp_path: Path):
     info = read(tmp_path, *TURN).info
     assert (info.id, info.directory, info.version) == ("s1", "/work", "1.0.1")
     assert info.origin
     assert (info.origin.format, info.origin.system) == ("copilot-cli", "Be helpful.")
 
 
-def test_the_newest_system_prompt_is_kept_and_the_same_one_is_not_told_again(tmp_path: Path):
+def test_only_a_changed_system_prompt_updates_the_session(tmp_path: Path):
     again = event(20, "system.message", role="system", content="Be helpful.")
     newer = event(21, "system.message", role="system", content="Be brief.")
     with open_reading(written(tmp_path, *TURN, again, newer)) as reading:
@@ -106,7 +106,7 @@ def test_the_newest_system_prompt_is_kept_and_the_same_one_is_not_told_again(tmp
     assert [origin.system for origin in facts if origin] == ["Be helpful.", "Be brief."]
 
 
-def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tmp_path: Path):
+def test_the_typed_text_is_separate_from_the_texts_of_the_program(tmp_path: Path):
     text = read(tmp_path, *TURN).messages[0].parts
     assert text == (
         TextPart(text="<now/>\n\n", synthetic=True),
@@ -115,7 +115,7 @@ def test_what_the_user_typed_stands_apart_from_what_the_program_put_around_it(tm
     )
 
 
-def test_words_that_were_sent_in_another_form_are_kept_but_not_shown(tmp_path: Path):
+def test_a_text_that_was_rewritten_is_kept_but_not_shown(tmp_path: Path):
     prompt = event(1, "user.message", content="/plan it", transformedContent="Make a plan: it")
     session = read(tmp_path, START, prompt)
     assert session.messages[0].parts == (
@@ -133,12 +133,12 @@ def test_words_that_were_sent_in_another_form_are_kept_but_not_shown(tmp_path: P
         event(1, "system.notification", content="Go on."),
     ],
 )
-def test_what_the_program_says_in_the_users_place_is_synthetic(tmp_path: Path, told: Any):
+def test_texts_of_the_program_in_the_role_of_the_user_are_synthetic(tmp_path: Path, told: Any):
     [message] = read(tmp_path, START, told).messages
     assert message.parts == (TextPart(text="Go on.", synthetic=True),)
 
 
-def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
+def test_a_reply_has_its_reasoning_text_calls_and_results(tmp_path: Path):
     answer = read(tmp_path, *TURN).messages[1]
     reasoning, text, first, second = answer.parts
     opaque = {"copilot-cli": {"reasoningOpaque": "b64"}}
@@ -156,13 +156,13 @@ def test_an_answer_has_its_thinking_words_calls_and_results(tmp_path: Path):
     assert answer.info.tokens == Tokens(output=12)
 
 
-def test_an_answer_names_its_model_or_has_the_one_that_was_chosen(tmp_path: Path):
+def test_a_reply_has_its_own_model_or_the_selected_one(tmp_path: Path):
     infos = [message.info for message in read(tmp_path, *TURN).messages]
     facts = [(info.provider_id, info.model_id) for info in infos if isinstance(info, AssistantInfo)]
     assert facts == [("github-copilot", "claude-x"), ("github-copilot", "gpt-y")]
 
 
-def test_a_result_of_a_call_that_no_message_announced_is_a_text_of_its_own(tmp_path: Path):
+def test_a_result_without_a_call_is_a_text(tmp_path: Path):
     events = (
         event(11, "tool.execution_start", toolCallId="u1", toolName="glob", arguments={"p": "*"}),
         event(
@@ -180,7 +180,7 @@ def test_a_result_of_a_call_that_no_message_announced_is_a_text_of_its_own(tmp_p
     assert (file.messages, file.calls, file.results) == (3, 2, 3)
 
 
-def test_files_that_are_inline_are_kept(tmp_path: Path):
+def test_inline_files_are_kept(tmp_path: Path):
     blob = {"type": "blob", "mimeType": "image/png", "data": "QUJD"}
     prompt = event(1, "user.message", content="See", attachments=[blob, {"type": "file"}])
     assert read(tmp_path, START, prompt).messages[0].parts == (
@@ -189,7 +189,7 @@ def test_files_that_are_inline_are_kept(tmp_path: Path):
     )
 
 
-def test_the_text_that_a_tool_with_a_grammar_takes_is_its_input(tmp_path: Path):
+def test_a_text_argument_is_the_input_of_a_call(tmp_path: Path):
     calls = [{"toolCallId": "c", "name": "apply_patch", "arguments": "*** Begin", "type": "custom"}]
     answer = event(1, "assistant.message", messageId="m", content="", toolRequests=calls)
     part = read(tmp_path, START, answer).messages[0].parts[0]
@@ -210,7 +210,7 @@ def compacted(**told: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_compaction_folds_what_was_before_it_began(tmp_path: Path):
+def test_a_compaction_keeps_messages_since_its_start(tmp_path: Path):
     events = compacted(
         success=True, summaryContent="It was about a.", preCompactionTokens=900, trigger="threshold"
     )
@@ -223,7 +223,7 @@ def test_a_compaction_folds_what_was_before_it_began(tmp_path: Path):
     assert marker.info.wire["copilot-cli"]["preCompactionTokens"] == 900
 
 
-def test_a_compaction_that_failed_folds_nothing(tmp_path: Path):
+def test_a_failed_compaction_changes_nothing(tmp_path: Path):
     session = read(tmp_path, *compacted(success=False, error="too long"))
     assert not Log(counter("classes"), session.messages).pivots
     assert "text c1: text of a" in view_of(*session.messages)
@@ -258,7 +258,7 @@ def test_the_same_file_gives_the_same_messages(tmp_path: Path):
     assert read_sessions(path) == read_sessions(path)
 
 
-def test_real_events_are_read_whole(corpus: Path):
+def test_texts_and_outputs_of_real_events_are_complete(corpus: Path):
     for path in sorted((corpus / CopilotCli.name).iterdir()):
         [session] = read_sessions(path)
         parts = [part for message in session.messages for part in message.parts]

@@ -72,7 +72,7 @@ def with_example(folder: Path) -> Path:
     return installed(folder, EXAMPLE.read_text(), "diary_format:TauBench")
 
 
-def test_the_example_of_a_plugin_reads_every_episode_as_a_session(tmp_path: Path):
+def test_the_example_plugin_reads_every_episode_as_a_session(tmp_path: Path):
     folder = with_example(tmp_path)
     (folder / "run.json").write_text(json.dumps([EPISODE, {**EPISODE, "trial": 1}, EPISODE]))
     result = ran(folder, "import", "run.json", "--store", "runs.db", "--json")
@@ -85,7 +85,7 @@ def test_the_example_of_a_plugin_reads_every_episode_as_a_session(tmp_path: Path
     assert json.loads(again.stdout) == EPISODE["traj"]
 
 
-def test_the_example_of_a_plugin_names_the_message_that_is_none(tmp_path: Path):
+def test_the_example_plugin_names_a_malformed_message(tmp_path: Path):
     folder = with_example(tmp_path)
     broken = {**EPISODE, "traj": [*EPISODE["traj"], {"role": "user", "content": 5}]}
     (folder / "run.json").write_text(json.dumps([EPISODE, broken]))
@@ -95,7 +95,7 @@ def test_the_example_of_a_plugin_names_the_message_that_is_none(tmp_path: Path):
     assert run.stderr.count("\n") == 1
 
 
-def test_the_example_of_a_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
+def test_the_example_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
     path = corpus / "tau-bench" / "tau_gpt-4o-airline_first40.json"
     result = ran(with_example(tmp_path), "import", str(path), "--store", "runs.db", "--json")
     rest = json.loads(result.stdout)["imported"]
@@ -103,7 +103,7 @@ def test_the_example_of_a_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
 
 
 @pytest.mark.parametrize("format", ["tau-bench", "tau2-bench", "entire-compact"])
-def test_a_real_file_of_no_format_of_ours_is_refused_in_one_line(corpus: Path, format: str):
+def test_a_real_file_of_another_format_is_refused_in_one_line(corpus: Path, format: str):
     (path,) = (corpus / format).iterdir()
     assert "not a known transcript format" in refusal("inspect", path)
 
@@ -121,9 +121,7 @@ def test_a_real_file_of_no_format_of_ours_is_refused_in_one_line(corpus: Path, f
         (PLUGIN, "diary_format:NOTHING", "cannot load the format"),
     ],
 )
-def test_a_plugin_that_is_broken_is_named_in_one_line(
-    tmp_path: Path, code: str, target: str, cause: str
-):
+def test_a_broken_plugin_is_named_in_one_line(tmp_path: Path, code: str, target: str, cause: str):
     run = ran(installed(tmp_path, code, target), "formats")
     assert (run.returncode, run.stdout) == (2, "")
     assert cause in run.stderr
@@ -131,7 +129,7 @@ def test_a_plugin_that_is_broken_is_named_in_one_line(
     assert run.stderr.count("\n") == 1
 
 
-def test_a_plugin_that_stumbles_over_a_line_names_it(tmp_path: Path):
+def test_an_error_of_a_plugin_names_the_line(tmp_path: Path):
     folder = installed(tmp_path, PLUGIN)
     (folder / "days.jsonl").write_text('{"diary": "It rained."}\n{"dairy": "Milk."}\n')
     run = ran(folder, "import", "days.jsonl")

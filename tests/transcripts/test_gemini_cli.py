@@ -108,7 +108,7 @@ def document(folder: Path, *messages: Line) -> Path:
     return path
 
 
-def test_a_document_is_read_with_what_it_says_of_the_session(tmp_path: Path):
+def test_a_document_has_the_info_of_its_session(tmp_path: Path):
     [session] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
     assert (session.info.id, session.info.project_id) == ("s1", "p1")
     assert session.info.origin
@@ -116,7 +116,7 @@ def test_a_document_is_read_with_what_it_says_of_the_session(tmp_path: Path):
     assert ids(session) == ["u1", "g1", "g2"]
 
 
-def test_an_answer_has_its_thoughts_words_calls_and_the_results_that_the_model_saw(tmp_path: Path):
+def test_a_reply_has_its_thoughts_text_calls_and_results(tmp_path: Path):
     [session] = read_sessions(document(tmp_path, ASKED, ANSWER, DONE))
     reasoning, words, *_ = session.messages[1].parts
     assert reasoning == ReasoningPart(text="**A** b")
@@ -127,7 +127,7 @@ def test_an_answer_has_its_thoughts_words_calls_and_the_results_that_the_model_s
     assert is_error_output(second)
 
 
-def test_what_was_measured_is_told_in_our_way(tmp_path: Path):
+def test_token_counts_are_converted(tmp_path: Path):
     [session] = read_sessions(document(tmp_path, ASKED, ANSWER))
     info = session.messages[1].info
     assert isinstance(info, AssistantInfo)
@@ -136,27 +136,27 @@ def test_what_was_measured_is_told_in_our_way(tmp_path: Path):
     assert info.tokens == Tokens(input=60, output=13, reasoning=5, total=113, cache=cache)
 
 
-def test_what_only_the_user_was_told_is_no_message(tmp_path: Path):
+def test_messages_for_the_user_only_are_ignored(tmp_path: Path):
     asides = [said(kind, "Careful.", kind) for kind in ("info", "error", "warning")]
     path = document(tmp_path, ASKED, *asides, DONE)
     assert ids(read_sessions(path)[0]) == ["u1", "g2"]
     assert read_file(path).messages == 2
 
 
-def test_files_that_a_tool_gave_are_messages_though_they_are_told_as_asides(tmp_path: Path):
+def test_files_of_tools_are_messages(tmp_path: Path):
     picture = said("i1", [{"inlineData": {"mimeType": "image/png", "data": "QUJD"}}], "info")
     [session] = read_sessions(document(tmp_path, ASKED, picture, DONE))
     assert isinstance(session.messages[1].parts[0], FilePart)
 
 
-def test_a_call_without_a_result_waits(tmp_path: Path):
+def test_a_call_without_a_result_is_pending(tmp_path: Path):
     waiting = {**BARE, "toolCalls": [called("c1")]}
     path = document(tmp_path, ASKED, waiting)
     assert not has_result(read_sessions(path)[0].messages[1].parts[-1])
     assert (read_file(path).calls, read_file(path).results) == (1, 0)
 
 
-def test_a_call_that_stands_in_the_content_too_is_one_call(tmp_path: Path):
+def test_a_call_that_is_also_in_the_content_is_one_call(tmp_path: Path):
     prompt = {"functionCall": {"id": "c1", "name": "read_file", "args": {"path": "c1"}}}
     answer = {**ANSWER, "content": [{"text": "I look."}, prompt]}
     assert read_file(document(tmp_path, ASKED, answer)).calls == 2
@@ -165,7 +165,7 @@ def test_a_call_that_stands_in_the_content_too_is_one_call(tmp_path: Path):
 # --- lines ---
 
 
-def test_a_message_that_is_written_again_is_told_once_with_all_that_was_added(tmp_path: Path):
+def test_a_repeated_message_replaces_the_earlier_one(tmp_path: Path):
     session = read(tmp_path, *LINES)
     assert ids(session) == ["env", "u1", "g1", "g2"]
     assert list(map(output, calls(session))) == ["one", "no"]
@@ -173,13 +173,13 @@ def test_a_message_that_is_written_again_is_told_once_with_all_that_was_added(tm
     assert (file.messages, file.calls, file.results) == (5, 2, 2)
 
 
-def test_what_the_program_tells_of_where_it_works_is_synthetic(tmp_path: Path):
+def test_the_session_context_is_synthetic(tmp_path: Path):
     part = read(tmp_path, *LINES).messages[0].parts[0]
     assert isinstance(part, TextPart)
     assert part.synthetic
 
 
-def test_results_that_come_long_after_their_call_are_still_joined(tmp_path: Path):
+def test_late_results_are_joined_with_their_calls(tmp_path: Path):
     between = [said(f"x{number}", "…") for number in range(20)]
     waiting = {**BARE, "toolCalls": [called("c1"), called("c2")]}
     by_record = read(tmp_path, HEADER, ASKED, waiting, *between, ANSWER)
@@ -188,7 +188,7 @@ def test_results_that_come_long_after_their_call_are_still_joined(tmp_path: Path
     assert by_message.messages == by_record.messages
 
 
-def test_a_title_that_is_set_later_is_the_sessions(tmp_path: Path):
+def test_a_later_title_is_that_of_the_session(tmp_path: Path):
     with open_reading(written(tmp_path, *LINES, {"$set": {"summary": "Reading"}})) as reading:
         infos = [step.info for step in reading.steps() if isinstance(step, SessionOpened)]
     assert [info.title or "" for info in infos] == ["", "Reading"]
@@ -196,7 +196,7 @@ def test_a_title_that_is_set_later_is_the_sessions(tmp_path: Path):
     assert infos[-1].time.updated == 1_767_225_720_000
 
 
-def test_a_rewind_takes_a_message_and_all_after_it_back(tmp_path: Path):
+def test_a_rewind_reverts_a_message_and_all_after_it(tmp_path: Path):
     again = said("u2", "Again")
     session = read(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
     assert ids(session) == ["env", "u1", "g1", "g2", "u2"]
@@ -204,12 +204,12 @@ def test_a_rewind_takes_a_message_and_all_after_it_back(tmp_path: Path):
     assert ids(read(tmp_path, *LINES, {"$rewindTo": "nobody"}, again)) == ["u2"]
 
 
-def test_a_history_that_ends_earlier_takes_back_what_is_missing(tmp_path: Path):
+def test_a_shorter_history_reverts_the_missing_messages(tmp_path: Path):
     session = read(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
     assert ids(session) == ["env", "u1", "u2"]
 
 
-def test_a_history_under_other_names_takes_the_place_of_the_first(tmp_path: Path):
+def test_a_history_with_other_ids_replaces_the_first(tmp_path: Path):
     other = [{**item, "id": f"{item['id']}-2"} for item in (ASKED, ANSWER)]
     session = read(tmp_path, *LINES, {"$set": {"messages": other}})
     assert ids(session) == ["u1-2", "g1-2"]
@@ -237,7 +237,7 @@ def test_a_compaction_that_keeps_nothing_has_no_tail(tmp_path: Path):
     ]
 
 
-def test_a_rewind_after_a_compaction_leaves_it_in_force(tmp_path: Path):
+def test_a_rewind_after_a_compaction_keeps_the_compaction(tmp_path: Path):
     lines = [
         *LINES,
         {"$set": {"messages": [*FOLDED, DONE]}},
@@ -249,7 +249,7 @@ def test_a_rewind_after_a_compaction_leaves_it_in_force(tmp_path: Path):
 
 
 @pytest.mark.parametrize("again", [1, 12])
-def test_results_that_are_masked_later_are_pruned_and_kept(tmp_path: Path, again: int):
+def test_results_that_are_masked_later_are_pruned(tmp_path: Path, again: int):
     between = [said(f"x{number}", "…") for number in range(again)]
     masked = {**ANSWER, "toolCalls": [called("c1", response("c1", output=MASKED))]}
     by_line = read(tmp_path, *LINES, *between, masked)
@@ -264,7 +264,7 @@ def test_results_that_are_masked_later_are_pruned_and_kept(tmp_path: Path, again
         assert not (second.time and second.time.compacted)
 
 
-def test_what_was_masked_before_it_was_told_stays_as_the_model_saw_it(tmp_path: Path):
+def test_a_result_that_was_always_masked_is_not_pruned(tmp_path: Path):
     masked = {**BARE, "toolCalls": [called("c1", response("c1", output=MASKED))]}
     (call,) = calls(read(tmp_path, HEADER, ASKED, masked))
     assert output(call) == MASKED
@@ -291,7 +291,7 @@ CONTENTS: list[Line] = [
 
 
 @pytest.mark.parametrize("whole", [CONTENTS, {"history": CONTENTS, "authType": "oauth"}])
-def test_what_chat_save_writes_is_read_without_loss(tmp_path: Path, whole: Any):
+def test_saved_contents_are_read_without_loss(tmp_path: Path, whole: Any):
     path = tmp_path / "checkpoint-mine.json"
     path.write_text(json.dumps(whole, indent=2))
     [session] = read_sessions(path)
@@ -303,7 +303,7 @@ def test_what_chat_save_writes_is_read_without_loss(tmp_path: Path, whole: Any):
     assert (file.messages, file.calls, file.results) == (3, 1, 2)
 
 
-def test_several_histories_in_one_file_are_sessions_with_a_number(tmp_path: Path):
+def test_several_histories_in_one_file_are_numbered_sessions(tmp_path: Path):
     session = read_sessions(written(tmp_path, CONTENTS, CONTENTS), format="gemini-cli")
     assert [item.info.id for item in session] == ["kept", "kept-2"]
 
@@ -319,7 +319,7 @@ def test_several_histories_in_one_file_are_sessions_with_a_number(tmp_path: Path
         [1],
     ],
 )
-def test_lists_of_others_are_not_recognised(tmp_path: Path, whole: Any):
+def test_lists_of_other_apis_are_not_recognized(tmp_path: Path, whole: Any):
     path = tmp_path / "other.json"
     path.write_text(json.dumps(whole, indent=2))
     with open_source(path) as source:
@@ -335,7 +335,7 @@ def test_the_same_file_gives_the_same_messages(tmp_path: Path):
     assert ids(read_sessions(path)[0]) == ["s1-1", "s1-2", "s1-3"]
 
 
-def test_real_sessions_are_read_whole(corpus: Path):
+def test_calls_and_contents_of_real_sessions_are_complete(corpus: Path):
     for path in sorted((corpus / GeminiCli.name).iterdir()):
         [session] = read_sessions(path)
         assert all(isinstance(call.state, Completed) for call in calls(session))

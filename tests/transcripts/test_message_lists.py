@@ -95,7 +95,7 @@ def names(path: Path) -> list[str]:
 
 @each_format
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_list_is_a_session_and_comes_back_as_it_was(
+def test_a_list_is_a_session_and_is_written_back_unchanged(
     tmp_path: Path, format: Format, indent: int | None
 ) -> None:
     path = written(tmp_path, LISTS[format.name], indent=indent)
@@ -121,7 +121,7 @@ def test_a_request_is_a_session_with_its_tools(
 
 
 @each_format
-def test_lines_of_requests_are_sessions_each(tmp_path: Path, format: Format) -> None:
+def test_each_line_with_a_request_is_a_session(tmp_path: Path, format: Format) -> None:
     body = {FIELDS[format.name]: LISTS[format.name], "instance_id": "one"}
     path = written(tmp_path, body, {**body, "instance_id": "two"}, body)
     assert names(path) == [format.name]
@@ -143,7 +143,7 @@ def test_lines_of_messages_are_one_session(tmp_path: Path, format: Format) -> No
 
 
 @each_format
-def test_lists_on_lines_are_sessions_each(tmp_path: Path, format: Format) -> None:
+def test_each_line_with_a_list_is_a_session(tmp_path: Path, format: Format) -> None:
     path = written(tmp_path, LISTS[format.name], LISTS[format.name])
     sessions = read_sessions(path, format=format.name)
     assert [again(session, format) for session in sessions] == [LISTS[format.name]] * 2
@@ -157,7 +157,7 @@ def test_messages_calls_and_results_are_counted(tmp_path: Path, format: Format) 
 
 
 @each_format
-def test_the_view_shows_what_the_list_says(tmp_path: Path, format: Format) -> None:
+def test_the_view_shows_the_messages_of_the_list(tmp_path: Path, format: Format) -> None:
     (session,) = read_sessions(written(tmp_path, LISTS[format.name]))
     lines = view_of(*session.messages)
     assert "call c1" in lines
@@ -169,7 +169,7 @@ def test_the_view_shows_what_the_list_says(tmp_path: Path, format: Format) -> No
 # --- what stands beside the messages --------------------------------------------------------
 
 
-def test_a_system_prompt_that_leads_a_chat_is_told_of_the_session(tmp_path: Path) -> None:
+def test_a_leading_system_message_is_the_system_prompt(tmp_path: Path) -> None:
     (session,) = read_sessions(written(tmp_path, CHAT_LIST))
     assert session.info.origin
     assert session.info.origin.system == "Help."
@@ -179,9 +179,7 @@ def test_a_system_prompt_that_leads_a_chat_is_told_of_the_session(tmp_path: Path
 @pytest.mark.parametrize(
     "system", ["Help.\n\nBe short.", [{"type": "text", "text": "Help."}, {"text": "Be short."}]]
 )
-def test_a_system_prompt_beside_the_messages_is_told_of_the_session(
-    tmp_path: Path, system: Any
-) -> None:
+def test_a_system_field_is_the_system_prompt(tmp_path: Path, system: Any) -> None:
     path = written(tmp_path, {"system": system, "messages": PLAIN, "max_tokens": 9})
     (session,) = read_sessions(path)
     assert session.info.origin
@@ -191,7 +189,7 @@ def test_a_system_prompt_beside_the_messages_is_told_of_the_session(
         assert session.info.origin.wire == {"anthropic": {"system": system}}
 
 
-def test_instructions_and_a_mere_text_make_a_session(tmp_path: Path) -> None:
+def test_instructions_and_a_text_are_a_session(tmp_path: Path) -> None:
     path = written(tmp_path, {"instructions": "Help.", "input": "hi", "model": "gpt-x"})
     (session,) = read_sessions(path, format=RESPONSES.name)
     assert session.info.origin
@@ -199,7 +197,7 @@ def test_instructions_and_a_mere_text_make_a_session(tmp_path: Path) -> None:
     assert view_of(*session.messages) == ["user: hi"]
 
 
-def test_a_log_of_litellm_ends_with_its_answer(tmp_path: Path) -> None:
+def test_a_log_of_litellm_ends_with_the_reply(tmp_path: Path) -> None:
     message = {"role": "assistant", "content": "a.py", "tool_calls": None}
     response = {
         "id": "x",
@@ -231,7 +229,7 @@ def test_a_log_of_litellm_ends_with_its_answer(tmp_path: Path) -> None:
     assert read_file(path).messages == 2
 
 
-def test_answers_are_told_to_have_ended(tmp_path: Path) -> None:
+def test_replies_have_a_finish_reason(tmp_path: Path) -> None:
     for lines in ([CHAT_LIST], CHAT_LIST):
         (session,) = read_sessions(written(tmp_path, *lines))
         infos = [message.info for message in session.messages]
@@ -246,7 +244,7 @@ ANTHROPIC_TOOL: Line = {"name": "ls", "input_schema": {"type": "object"}}
 
 
 @pytest.mark.parametrize("lines", [[PLAIN], PLAIN, [{"messages": PLAIN}]])
-def test_bare_texts_can_be_of_both_and_are_not_guessed(tmp_path: Path, lines: list[Any]) -> None:
+def test_plain_texts_are_ambiguous_and_not_guessed(tmp_path: Path, lines: list[Any]) -> None:
     path = written(tmp_path, *lines)
     with open_source(path) as source, pytest.raises(BadInput, match="--format NAME") as refusal:
         recognize_format(source.head)
@@ -271,7 +269,7 @@ def test_bare_texts_can_be_of_both_and_are_not_guessed(tmp_path: Path, lines: li
     ],
 )
 @pytest.mark.parametrize("indent", [None, 1])
-def test_what_a_request_says_beside_them_points_to_one(
+def test_other_fields_of_a_request_identify_its_api(
     tmp_path: Path, beside: Line, expected: list[str], indent: int | None
 ) -> None:
     assert names(written(tmp_path, {"messages": PLAIN, **beside}, indent=indent)) == expected
@@ -283,13 +281,13 @@ def test_what_a_request_says_beside_them_points_to_one(
     ("late", "expected"),
     [(CHAT_LIST[3], CHAT.name), (ANTHROPIC_LIST[2], ANTHROPIC.name)],
 )
-def test_what_tells_may_come_late(tmp_path: Path, late: Line, expected: str) -> None:
+def test_a_late_message_may_identify_the_api(tmp_path: Path, late: Line, expected: str) -> None:
     assert names(written(tmp_path, [*PLAIN * 20, late])) == [expected]
     assert names(written(tmp_path, {"messages": [*PLAIN * 20, late]})) == [expected]
     assert names(written(tmp_path, *PLAIN * 10, late)) == [expected]
 
 
-def test_a_request_with_items_is_of_the_responses_api(tmp_path: Path) -> None:
+def test_a_request_with_input_items_is_recognized(tmp_path: Path) -> None:
     assert names(written(tmp_path, {"model": "gpt-x", "input": PLAIN})) == [RESPONSES.name]
     item = {"role": "user", "content": [{"type": "input_text", "text": "hi"}]}
     assert names(written(tmp_path, [{**item, "type": "message"}])) == [RESPONSES.name]
@@ -315,7 +313,7 @@ def test_a_request_with_items_is_of_the_responses_api(tmp_path: Path) -> None:
         {"tools": [3], "model": 3},
     ],
 )
-def test_nothing_else_is_taken_for_a_list(tmp_path: Path, value: object) -> None:
+def test_other_values_are_not_recognized(tmp_path: Path, value: object) -> None:
     for indent in (None, 2):
         with open_source(written(tmp_path, value, indent=indent)) as source:
             assert not any(
@@ -340,7 +338,7 @@ ANYTHING = st.recursive(
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=3))
-def test_looking_at_any_json_raises_nothing(tmp_path_factory: Any, values: list[Any]) -> None:
+def test_recognition_raises_for_no_json(tmp_path_factory: Any, values: list[Any]) -> None:
     path = written(tmp_path_factory.getbasetemp(), *values)
     try:
         with open_source(path) as source:
@@ -354,7 +352,9 @@ def test_looking_at_any_json_raises_nothing(tmp_path_factory: Any, values: list[
 
 
 @each_format
-def test_a_message_that_is_none_is_refused_by_its_place(tmp_path: Path, format: Format) -> None:
+def test_a_malformed_message_is_refused_with_its_index_or_line(
+    tmp_path: Path, format: Format
+) -> None:
     broken: list[Line] = [LISTS[format.name][0], {"role": 3, "type": []}]
     with pytest.raises(BadInput) as refusal:
         read_sessions(written(tmp_path, broken), format=format.name)
@@ -368,7 +368,9 @@ def test_a_message_that_is_none_is_refused_by_its_place(tmp_path: Path, format: 
 
 @each_format
 @given(data=st.data())
-def test_whatever_the_lines_hold_is_read_or_refused(format: Format, data: st.DataObject) -> None:
+def test_bent_lists_requests_and_messages_are_refused_or_readable(
+    format: Format, data: st.DataObject
+) -> None:
     whole = LISTS[format.name]
     body: Line = {FIELDS[format.name]: whole, "tools": [CHAT_TOOL], "system": "x", "response": {}}
     for session in read_leniently(format, data.draw(bent_lines([whole, body, *whole]))):
@@ -378,7 +380,7 @@ def test_whatever_the_lines_hold_is_read_or_refused(format: Format, data: st.Dat
 
 @each_format
 @given(data=st.data())
-def test_whatever_list_is_read_is_written_back_the_same(
+def test_every_list_that_is_read_is_written_back_unchanged(
     format: Format, data: st.DataObject
 ) -> None:
     messages: list[Any] = data.draw(bent_lines(LISTS[format.name]))
@@ -391,7 +393,7 @@ def test_whatever_list_is_read_is_written_back_the_same(
 
 
 @pytest.mark.parametrize("name", [SFT, XML])
-def test_every_list_of_a_real_file_comes_back_as_it_was(corpus: Path, name: str) -> None:
+def test_every_list_of_a_real_file_is_written_back_unchanged(corpus: Path, name: str) -> None:
     lines = [json.loads(line) for line in (corpus / name).read_bytes().splitlines()]
     for line, session in zip(lines, read_sessions(corpus / name), strict=True):
         assert again(session, CHAT) == line["messages"]

@@ -91,15 +91,13 @@ def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["I am done.", f"{SPOKEN}\n{SPOKEN}", "```bash ls```"])
-def test_what_is_not_one_command_is_none_and_the_program_complains(
-    tmp_path: Path, text: str
-) -> None:
+def test_only_a_single_command_is_a_call(tmp_path: Path, text: str) -> None:
     session = read(tmp_path, user("fix it"), spoken(text), user("One command, please."))
     assert view_of(*session.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
     assert requests(session) == ["fix it"]
 
 
-def test_what_stands_after_a_command_is_said_after_it(tmp_path: Path) -> None:
+def test_text_after_a_command_follows_the_call(tmp_path: Path) -> None:
     text = f"{SPOKEN}\n\nThen I go on.\n"
     session = read(tmp_path, user("fix it"), spoken(text), user("a.py"))
     parts = session.messages[1].parts
@@ -107,7 +105,7 @@ def test_what_stands_after_a_command_is_said_after_it(tmp_path: Path) -> None:
     assert joined(parts, "mini-swe-agent") == text
 
 
-def test_an_answer_tells_what_it_took_and_what_was_thought(tmp_path: Path) -> None:
+def test_a_reply_has_its_usage_and_reasoning(tmp_path: Path) -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 70}, "cost": 0.25}
     usage = {"prompt_tokens": 84, "completion_tokens": 5, "cache_creation_input_tokens": 11}
     value = response({"reasoning": "hm", "reasoning_content": "hm"}, **usage, **details)
@@ -124,7 +122,7 @@ def test_an_answer_tells_what_it_took_and_what_was_thought(tmp_path: Path) -> No
     assert first.text == "hm"
 
 
-def test_a_call_that_nothing_follows_has_no_output(tmp_path: Path) -> None:
+def test_a_last_call_without_output_is_pending(tmp_path: Path) -> None:
     (part,) = calls(read(tmp_path, user("go"), spoken(SPOKEN)))
     assert part.state == Pending(input={"command": "ls -a"})
 
@@ -133,7 +131,7 @@ PIECES = st.sampled_from(["```", "```bash", "\n", "ls", " ", "x", "bash", "é"])
 
 
 @given(st.lists(PIECES, max_size=16).map("".join))
-def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
+def test_commands_are_found_as_the_program_finds_them(text: str) -> None:
     expected = [match.strip() for match in re.findall(r"```bash\s*\n(.*?)\n```", text, re.DOTALL)]
     places = enclosed_commands(text, "```bash", "\n```")
     if all(expected):
@@ -145,7 +143,7 @@ def test_commands_are_those_that_the_program_finds_itself(text: str) -> None:
 # --- the second version ---------------------------------------------------------------------
 
 
-def test_results_stand_with_their_calls(tmp_path: Path) -> None:
+def test_results_are_joined_with_their_calls(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         user("fix it"),
@@ -161,7 +159,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
     assert state.time.end == CREATED * 1000 + 500
 
 
-def test_a_command_that_is_told_beside_the_text_is_found_in_it(tmp_path: Path) -> None:
+def test_a_command_named_in_actions_is_found_in_the_text(tmp_path: Path) -> None:
     text = "It lists all:\n<run>\nls\n</run>"
     actions = [{"command": "ls"}]
     session = read(tmp_path, user("go"), spoken(text, actions=actions, cost=0.5), user("a.py"))
@@ -179,7 +177,7 @@ def test_commands_may_be_enclosed_in_other_ways(tmp_path: Path, text: str) -> No
     assert part.state == Completed(input={"command": "ls"}, output="a.py")
 
 
-def test_images_of_an_output_go_along(tmp_path: Path) -> None:
+def test_images_of_an_output_are_attachments(tmp_path: Path) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
     output = user([{"type": "text", "text": "seen"}, image])
     (part,) = calls(read(tmp_path, user("go"), spoken(SPOKEN), output))
@@ -188,14 +186,14 @@ def test_images_of_an_output_go_along(tmp_path: Path) -> None:
     assert [file.mime for file in part.state.attachments or ()] == ["image/png"]
 
 
-def test_a_user_who_interrupts_is_no_output(tmp_path: Path) -> None:
+def test_an_interruption_of_the_user_is_not_an_output(tmp_path: Path) -> None:
     text = user("Stop that.", interrupt_type="UserInterruption")
     session = read(tmp_path, user("go"), spoken(SPOKEN), text)
     assert not has_result(calls(session)[0])
     assert session.messages[2].parts == (TextPart(text="Stop that."),)
 
 
-def test_what_was_handed_in_is_the_output_of_the_last_call(tmp_path: Path) -> None:
+def test_the_submission_is_the_output_of_the_last_call(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         user("go"),
@@ -206,14 +204,16 @@ def test_what_was_handed_in_is_the_output_of_the_last_call(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("why", "lines"), [("LimitsExceeded", ["user: LimitsExceeded"]), ("", [])])
-def test_why_a_run_ended_is_a_note(tmp_path: Path, why: str, lines: list[str]) -> None:
+def test_the_reason_for_the_end_of_a_run_is_synthetic(
+    tmp_path: Path, why: str, lines: list[str]
+) -> None:
     messages = (user("go"), called(call("c1", "ls")), result("c1", "a.py"))
     session = read(tmp_path, *messages, {"role": "exit", "content": why})
     assert view_of(*session.messages)[3:] == lines
     assert requests(session) == ["go"]
 
 
-def test_responses_are_read_whole(tmp_path: Path) -> None:
+def test_responses_are_read_completely(tmp_path: Path) -> None:
     arguments = json.dumps({"command": "ls"})
     items = [
         {"type": "reasoning", "id": "r1", "summary": [{"type": "summary_text", "text": "hm"}]},
@@ -239,7 +239,7 @@ def test_responses_are_read_whole(tmp_path: Path) -> None:
 # --- what is said of a run ------------------------------------------------------------------
 
 
-def test_a_run_tells_its_task_its_folder_and_its_model(tmp_path: Path) -> None:
+def test_a_run_has_its_task_folder_and_model(tmp_path: Path) -> None:
     config = {"model": {"model_name": "google/gemini-x"}, "environment": {"cwd": "/work"}}
     info = {"exit_status": "Submitted", "submission": "long", "mini_version": "1.15.0"}
     session = read(
@@ -266,7 +266,7 @@ def real(corpus: Path) -> list[Any]:
     return [file for file in manifest if file["format"] == MiniSweAgent.name]
 
 
-def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+def test_every_reply_of_a_real_file_can_be_rebuilt(corpus: Path) -> None:
     for file in real(corpus):
         (session,) = read_sessions(corpus / file["file"])
         messages = json.loads((corpus / file["file"]).read_bytes())["messages"]

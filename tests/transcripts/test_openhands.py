@@ -82,7 +82,7 @@ def test_an_observation_is_the_result_of_the_call_that_caused_it(tmp_path: Path)
     assert calls(session)[0].state.input == {"command": "ls"}
 
 
-def test_a_system_prompt_and_the_tools_stand_beside_the_messages(tmp_path: Path) -> None:
+def test_system_prompt_and_tools_are_in_the_origin(tmp_path: Path) -> None:
     info = read(tmp_path, system(), user(1, "fix it"), metrics={"accumulated_cost": 0.5}).info
     assert info.origin
     assert info.origin.system == "You help."
@@ -92,7 +92,7 @@ def test_a_system_prompt_and_the_tools_stand_beside_the_messages(tmp_path: Path)
     assert info.time.created == AT
 
 
-def test_all_calls_of_one_response_are_one_answer(tmp_path: Path) -> None:
+def test_all_calls_of_one_response_are_one_reply(tmp_path: Path) -> None:
     both = (call("c1", command="ls"), call("c2", command="pwd"))
     session = read(
         tmp_path,
@@ -107,7 +107,7 @@ def test_all_calls_of_one_response_are_one_answer(tmp_path: Path) -> None:
     assert len(session.messages) == 2
 
 
-def test_a_call_that_its_response_does_not_have_is_told_by_its_action(tmp_path: Path) -> None:
+def test_a_call_missing_from_its_response_is_read_from_its_action(tmp_path: Path) -> None:
     one = call("c1", command="ls")
     session = read(
         tmp_path,
@@ -134,7 +134,7 @@ def test_an_action_without_its_response_is_a_call_of_its_kind(tmp_path: Path) ->
     assert (part.tool, part.state.input, output(part)) == ("run", {"command": "ls"}, "a")
 
 
-def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
+def test_a_reply_has_its_model_and_usage(tmp_path: Path) -> None:
     _, info = first_reply(read(tmp_path, user(1, "go"), *pair(2, "c1")))
     assert info.model_id == "claude-x"
     assert info.tokens
@@ -149,13 +149,13 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
     assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
 
 
-def test_what_was_put_around_an_output_is_part_of_it(tmp_path: Path) -> None:
+def test_prefix_and_suffix_are_part_of_an_output(tmp_path: Path) -> None:
     around = {"prefix": "[cut]", "suffix": "\n[exit code 0]"}
     session = read(tmp_path, action(1, "run", command="ls"), seen(2, 1, "a.py", metadata=around))
     assert output(calls(session)[0]) == "[cut]a.py\n[exit code 0]"
 
 
-def test_errors_are_told_as_such(tmp_path: Path) -> None:
+def test_errors_are_marked(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         action(1, "edit", path="/a"),
@@ -166,7 +166,7 @@ def test_errors_are_told_as_such(tmp_path: Path) -> None:
     assert [part.state.metadata for part in calls(session)] == [{"is_error": True}] * 2
 
 
-def test_an_observation_of_nothing_that_is_known_is_a_note(tmp_path: Path) -> None:
+def test_an_observation_without_a_call_is_synthetic(tmp_path: Path) -> None:
     session = read(tmp_path, user(1, "go"), seen(2, None, "bad call", "error"), seen(3, 99, "lost"))
     parts = [part for message in session.messages[1:] for part in message.parts]
     assert parts == [note("bad call"), note("lost")]
@@ -176,7 +176,7 @@ def note(text: str) -> TextPart:
     return TextPart(text=text, synthetic=True)
 
 
-def test_what_a_delegate_found_is_its_output(tmp_path: Path) -> None:
+def test_the_content_of_a_delegate_is_its_output(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         action(1, "delegate", agent="Browser", inputs={"task": "look"}),
@@ -195,7 +195,7 @@ def test_messages_have_their_images(tmp_path: Path) -> None:
     assert view_of(*session.messages)[-1] == "assistant: nice"
 
 
-def test_what_the_program_recalls_is_a_note(tmp_path: Path) -> None:
+def test_recalled_knowledge_is_synthetic(tmp_path: Path) -> None:
     sample = [{"name": "git", "trigger": "git", "content": "Never push."}]
     session = read(
         tmp_path,
@@ -208,14 +208,17 @@ def test_what_the_program_recalls_is_a_note(tmp_path: Path) -> None:
     assert session.messages[1].parts == (note("date: 2026-01-02\n\nNever push."),)
 
 
-def test_what_the_user_ran_is_told_in_notes(tmp_path: Path) -> None:
+def test_commands_of_the_user_are_synthetic(tmp_path: Path) -> None:
     ran = action(2, "run", "user", command="make")
     session = read(tmp_path, user(1, "go"), ran, seen(3, 2, "done"))
-    assert view_of(*session.messages)[1:] == ["user: User executed the command:\nmake", "user: done"]
+    assert view_of(*session.messages)[1:] == [
+        "user: User executed the command:\nmake",
+        "user: done",
+    ]
     assert requests(session) == ["go"]
 
 
-def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
+def test_state_events_are_not_messages(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         seen(1, None, "", "agent_state_changed", agent_state="running"),
@@ -237,9 +240,7 @@ def test_states_of_the_program_are_no_messages(tmp_path: Path) -> None:
         {"forgotten_event_ids": None, "forgotten_events_start_id": 2, "forgotten_events_end_id": 5},
     ],
 )
-def test_a_condensation_is_a_pivot_that_keeps_what_was_not_forgotten(
-    tmp_path: Path, forgotten: Event
-) -> None:
+def test_a_condensation_is_a_compaction_with_a_tail(tmp_path: Path, forgotten: Event) -> None:
     facts: Event = {"summary": "All is well.", "summary_offset": 2, **forgotten}
     session = read(
         tmp_path,
@@ -269,7 +270,7 @@ def test_events_may_be_forgotten_without_a_summary(tmp_path: Path) -> None:
 # --- rows and files -------------------------------------------------------------------------
 
 
-def test_each_line_is_a_session_and_a_task_may_be_tried_twice(tmp_path: Path) -> None:
+def test_each_line_is_a_session_even_if_a_task_is_repeated(tmp_path: Path) -> None:
     file = tmp_path / "output.jsonl"
     names = ["task-1", 7, "task-1", None]
     rows = [{"instance_id": name, "history": [user(1, f"go {name}")]} for name in names]
@@ -292,7 +293,7 @@ def test_a_file_may_be_the_events_of_one_run(
     assert view_of(*session.messages)[-1] == "text c1: a.py"
 
 
-def test_events_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_repeated_event_ids_become_unique(tmp_path: Path) -> None:
     session = read(tmp_path, user(1, "a"), user(1, "b"), user(1, "c"))
     assert [message.id for message in session.messages] == ["task-1-1", "task-1-1-2", "task-1-1-3"]
 
@@ -300,7 +301,7 @@ def test_events_of_one_name_are_told_apart(tmp_path: Path) -> None:
 # --- older versions -------------------------------------------------------------------------
 
 
-def test_actions_may_stand_in_pairs_with_what_they_caused(tmp_path: Path) -> None:
+def test_actions_and_observations_may_be_in_pairs(tmp_path: Path) -> None:
     run = {"action": "run", "args": {"command": "ls", "thought": "I look."}}
     null: Event = {"observation": "null", "content": "", "extras": {}}
     session = read(
@@ -316,7 +317,7 @@ def test_actions_may_stand_in_pairs_with_what_they_caused(tmp_path: Path) -> Non
     assert len(calls(session)) == 2
 
 
-def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> None:
+def test_arguments_may_be_fields_of_the_event(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         {"action": "message", "content": "fix it"},
@@ -334,7 +335,7 @@ def test_arguments_may_stand_beside_the_name_of_an_action(tmp_path: Path) -> Non
     ]
 
 
-def test_a_task_that_is_no_event_is_told_by_the_row(tmp_path: Path) -> None:
+def test_a_task_that_is_not_an_event_is_a_prompt(tmp_path: Path) -> None:
     session = read(tmp_path, action(1, "run", command="ls"), instruction="fix it")
     assert view_of(*session.messages)[0] == "user: fix it"
     again = read(tmp_path, user(1, "fix it, please"), instruction="fix it")
@@ -355,7 +356,7 @@ def test_in_a_real_file_only_the_last_call_has_no_result(corpus: Path) -> None:
         assert has_result(last) == (last.tool != "finish")
 
 
-def test_in_a_real_file_every_answer_tells_what_it_took(corpus: Path) -> None:
+def test_replies_of_a_real_file_have_usage(corpus: Path) -> None:
     for session in read_sessions(corpus / REAL):
         infos = [message.info for message in session.messages]
         answers = [info for info in infos if isinstance(info, AssistantInfo)]

@@ -89,7 +89,7 @@ def tree(*lines: Line) -> list[Line]:
 # --- sessions and messages ------------------------------------------------------------------
 
 
-def test_the_first_line_tells_the_session(tmp_path: Path) -> None:
+def test_the_first_line_has_the_session_info(tmp_path: Path) -> None:
     info = read(tmp_path, header(), user("look")).info
     assert (info.id, info.directory) == ("s1", "/work")
     assert info.time
@@ -98,12 +98,12 @@ def test_the_first_line_tells_the_session(tmp_path: Path) -> None:
     assert info.origin.format == "pi"
 
 
-def test_a_file_without_that_line_is_named_after_itself() -> None:
+def test_a_session_without_a_header_has_the_name_of_its_file() -> None:
     (session,) = read_leniently(Pi, [user("look")])
     assert (session.info.id, texts(session)) == ("kept", ["look"])
 
 
-def test_a_line_that_cannot_be_read_does_not_lose_the_session() -> None:
+def test_an_unreadable_first_line_does_not_lose_the_session() -> None:
     (session,) = read_leniently(Pi, [entry({"role": "user", "content": 3}), user("look")])
     assert texts(session) == ["look"]
 
@@ -113,12 +113,12 @@ def test_a_session_may_be_given_a_name(tmp_path: Path) -> None:
     assert read(tmp_path, header(), user("look"), rename).info.title == "the move"
 
 
-def test_content_may_be_a_bare_text(tmp_path: Path) -> None:
+def test_content_may_be_a_plain_text(tmp_path: Path) -> None:
     session = read(tmp_path, header(), entry({"role": "user", "content": "look"}))
     assert texts(session) == ["look"]
 
 
-def test_results_stand_with_their_calls(tmp_path: Path) -> None:
+def test_results_are_joined_with_their_calls(tmp_path: Path) -> None:
     image = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
     session = read(
         tmp_path,
@@ -144,7 +144,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
     assert info.finish == "stop"
 
 
-def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
+def test_a_result_without_a_call_is_synthetic(tmp_path: Path) -> None:
     session = read(tmp_path, header(), user("look"), result("c9", words("alone")))
     (part,) = session.messages[1].parts
     assert isinstance(part, TextPart)
@@ -152,7 +152,7 @@ def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
     assert part.text == "alone"
 
 
-def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
+def test_a_reply_has_its_model_usage_and_cost(tmp_path: Path) -> None:
     usage = {"input": 3, "output": 5, "cacheRead": 70, "cacheWrite": 11, "cost": {"total": 0.25}}
     about = {**SIGNED, "usage": usage, "stopReason": "toolUse"}
     level = {"type": "thinking_level_change", "thinkingLevel": "high"}
@@ -165,7 +165,7 @@ def test_an_answer_tells_its_model_and_what_it_took(tmp_path: Path) -> None:
     assert (info.cost, info.finish) == (0.25, "tool-calls")
 
 
-def test_a_model_that_an_answer_does_not_name_is_the_one_that_was_chosen(tmp_path: Path) -> None:
+def test_a_reply_without_a_model_has_the_selected_one(tmp_path: Path) -> None:
     change = {"type": "model_change", "provider": "openai", "modelId": "gpt-x"}
     _, info = first_reply(read(tmp_path, header(), change, agent(words("yes"), of={})))
     assert (info.provider_id, info.model_id) == ("openai", "gpt-x")
@@ -188,13 +188,13 @@ def test_thinking_keeps_its_signature_for_its_provider(
     assert message.parts == (ReasoningPart(text="hm", metadata=metadata),)
 
 
-def test_hidden_thinking_goes_back_hidden(tmp_path: Path) -> None:
+def test_redacted_thinking_stays_redacted(tmp_path: Path) -> None:
     reasoning = {"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": True}
     message, _ = first_reply(read(tmp_path, header(), agent(reasoning)))
     assert message.parts == (ReasoningPart(text="", metadata={"anthropic": {"redactedData": "x"}}),)
 
 
-def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: Path) -> None:
+def test_an_aborted_reply_has_an_error_and_no_usage(tmp_path: Path) -> None:
     about = {**SIGNED, "stopReason": "aborted", "errorMessage": "stopped", "usage": {"input": 0}}
     started = {**call("c1", command="l"), "partialJson": '{"command":"l'}
     message, info = first_reply(read(tmp_path, header(), user("look"), agent(started, of=about)))
@@ -206,7 +206,7 @@ def test_an_answer_that_was_broken_off_tells_so_and_measures_nothing(tmp_path: P
     assert part.state == Pending(input={"command": "l"}, raw='{"command":"l')
 
 
-def test_an_answer_that_failed_is_not_shown(tmp_path: Path) -> None:
+def test_a_failed_reply_is_not_shown(tmp_path: Path) -> None:
     about = {**SIGNED, "stopReason": "error", "errorMessage": "400"}
     session = read(tmp_path, header(), user("look"), agent(words("half"), of=about))
     assert view_of(*session.messages) == ["user: look"]
@@ -219,7 +219,7 @@ def ran(**more: Any) -> Line:
     return entry({"role": "bashExecution", "command": "make", "output": "done", **more})
 
 
-def test_what_the_user_ran_is_no_request_of_theirs(tmp_path: Path) -> None:
+def test_a_command_of_the_user_is_not_a_request(tmp_path: Path) -> None:
     session = read(
         tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/work/all.log")
     )
@@ -230,13 +230,13 @@ def test_what_the_user_ran_is_no_request_of_theirs(tmp_path: Path) -> None:
     assert requests(session) == ["look"]
 
 
-def test_what_the_user_kept_from_the_model_is_not_shown(tmp_path: Path) -> None:
+def test_an_excluded_command_is_not_shown(tmp_path: Path) -> None:
     session = read(tmp_path, header(), user("look"), ran(excludeFromContext=True))
     assert len(session.messages) == 2
     assert view_of(*session.messages) == ["user: look"]
 
 
-def test_extensions_speak_to_the_model_in_notes_only(tmp_path: Path) -> None:
+def test_texts_of_extensions_are_synthetic(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         header(),
@@ -262,7 +262,7 @@ def marker(transcript: Transcript) -> CompactionPart:
     return next(part for part in parts if isinstance(part, CompactionPart))
 
 
-def test_in_version_1_a_compaction_tells_the_line_from_which_on_all_was_kept(
+def test_in_version_1_a_compaction_names_the_first_kept_line(
     tmp_path: Path,
 ) -> None:
     session = read(
@@ -284,13 +284,13 @@ def test_in_version_1_a_compaction_tells_the_line_from_which_on_all_was_kept(
     assert session.messages[4].info.wire == {"pi": {"tokensBefore": 900}}
 
 
-def test_a_result_that_was_kept_belongs_to_its_answer(tmp_path: Path) -> None:
+def test_a_tail_that_starts_with_a_result_starts_with_its_call(tmp_path: Path) -> None:
     lines = [header(), user("first"), agent(call("c1")), result("c1", words("ok"))]
     session = read(tmp_path, *lines, compaction(firstKeptEntryIndex=3))
     assert marker(session).tail_start_id == session.messages[1].id
 
 
-def test_what_was_kept_may_begin_with_an_entry_that_is_no_message(tmp_path: Path) -> None:
+def test_a_tail_may_start_with_an_entry_without_a_message(tmp_path: Path) -> None:
     change = {"type": "model_change", "provider": "openai", "modelId": "gpt-x"}
     lines = tree(
         user("first"), said("one"), change, user("second"), compaction(firstKeptEntryId="e2")
@@ -298,7 +298,7 @@ def test_what_was_kept_may_begin_with_an_entry_that_is_no_message(tmp_path: Path
     assert marker(read(tmp_path, *lines)).tail_start_id == "e3"
 
 
-def test_what_was_kept_lies_on_the_branch_in_force(tmp_path: Path) -> None:
+def test_a_tail_is_on_the_current_branch(tmp_path: Path) -> None:
     level = {"type": "thinking_level_change", "thinkingLevel": "high"}
     lines = tree(user("first"), level, user("left"), user("then", parentId="e1"), user("last"))
     folded = compaction(firstKeptEntryId="e1", id="e5", parentId="e4")
@@ -306,7 +306,7 @@ def test_what_was_kept_lies_on_the_branch_in_force(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [None, "gone", "e9", 7])
-def test_nothing_is_kept_where_the_entry_is_not_there(tmp_path: Path, first: object) -> None:
+def test_a_compaction_with_an_unknown_entry_has_no_tail(tmp_path: Path, first: object) -> None:
     lines = tree(user("first"), said("one"), compaction(firstKeptEntryId=first))
     assert not marker(read(tmp_path, *lines)).tail_start_id
 
@@ -319,26 +319,26 @@ def test_a_compaction_without_a_summary_is_refused(tmp_path: Path) -> None:
 # --- trees ----------------------------------------------------------------------------------
 
 
-def test_an_entry_on_an_earlier_one_takes_back_what_came_between(tmp_path: Path) -> None:
+def test_an_entry_with_an_earlier_parent_reverts_those_between(tmp_path: Path) -> None:
     lines = tree(
         user("first"), said("one"), user("wrong"), said("so"), user("right", parentId="e1")
     )
     assert texts(read(tmp_path, *lines)) == ["first", "one", "right"]
 
 
-def test_going_back_to_the_beginning_takes_all_back(tmp_path: Path) -> None:
+def test_an_entry_without_a_parent_reverts_all(tmp_path: Path) -> None:
     lines = tree(user("first"), said("one"), user("again", parentId=None))
     assert texts(read(tmp_path, *lines)) == ["again"]
 
 
-def test_going_back_before_a_compaction_takes_it_back(tmp_path: Path) -> None:
+def test_a_return_to_before_a_compaction_reverts_it(tmp_path: Path) -> None:
     lines = tree(user("first"), said("one"), compaction(), user("again", parentId="e1"))
     session = read(tmp_path, *lines)
     assert texts(session) == ["first", "one", "again"]
     assert not Log(len, session.messages).pivots
 
 
-def test_what_was_done_on_a_branch_that_was_left_is_a_note(tmp_path: Path) -> None:
+def test_the_summary_of_another_branch_is_synthetic(tmp_path: Path) -> None:
     remaining = {"type": "branch_summary", "summary": "It did not work.", "parentId": "e0"}
     session = read(tmp_path, *tree(user("first"), said("one"), remaining, user("then")))
     assert len(session.messages) == 3
@@ -348,12 +348,12 @@ def test_what_was_done_on_a_branch_that_was_left_is_a_note(tmp_path: Path) -> No
     assert part.text.endswith("It did not work.")
 
 
-def test_an_entry_whose_parent_is_not_known_just_goes_on(tmp_path: Path) -> None:
+def test_an_entry_with_an_unknown_parent_is_appended(tmp_path: Path) -> None:
     lines = tree(user("first"), said("one", parentId="skipped"))
     assert texts(read(tmp_path, *lines)) == ["first", "one"]
 
 
-def test_a_branch_taken_up_again_is_whole(tmp_path: Path) -> None:
+def test_a_continued_branch_is_complete(tmp_path: Path) -> None:
     lines = tree(
         user("root"), user("left"), user("right", parentId="e0"), user("left again", parentId="e1")
     )
@@ -365,7 +365,7 @@ def test_a_branch_taken_up_again_is_whole(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 30), max_size=30))
-def test_the_messages_are_those_of_the_branch_in_force(places: list[int]) -> None:
+def test_messages_are_those_of_the_current_branch(places: list[int]) -> None:
     branches: list[list[str]] = [[]]  # those that end with each entry, the newest last
     lines: list[Line] = [header(version=3)]
     for number, index in enumerate(places):
@@ -385,7 +385,7 @@ def test_the_messages_are_those_of_the_branch_in_force(places: list[int]) -> Non
 REAL = "pi/pi-mono_before-compaction.jsonl"
 
 
-def test_in_a_real_file_all_calls_have_their_results_but_those_that_were_broken_off(
+def test_in_a_real_file_only_aborted_calls_have_no_results(
     corpus: Path,
 ) -> None:
     (session,) = read_sessions(corpus / REAL)
@@ -400,7 +400,7 @@ def all_answered(message: Message) -> bool:
     return all(has_result(part) for part in message.parts if isinstance(part, ToolPart))
 
 
-def test_after_its_compactions_a_real_file_shows_the_summary_and_what_was_kept(
+def test_after_compactions_a_real_file_shows_the_summary_and_the_tail(
     corpus: Path,
 ) -> None:
     raw = [json.loads(line) for line in (corpus / REAL).read_bytes().splitlines()]

@@ -83,7 +83,7 @@ def test_calls_and_results_are_paired_under_every_preset(entry: Json, name: str)
 
 
 @each_file
-def test_everything_the_user_said_is_in_the_whole_view(entry: Json) -> None:
+def test_every_text_of_the_user_is_in_the_whole_view(entry: Json) -> None:
     for session in read(entry["file"]).sessions:
         shown = [item for item in whole_view(session.messages) if isinstance(item, UserMessage)]
         facts = {block.text for item in shown for block in item.content if isinstance(block, Text)}
@@ -98,7 +98,7 @@ def test_everything_the_user_said_is_in_the_whole_view(entry: Json) -> None:
 
 @each_file
 @each_wire
-def test_what_a_view_shows_is_taken_by_every_provider(entry: Json, wire: str) -> None:
+def test_views_are_accepted_by_every_provider(entry: Json, wire: str) -> None:
     for session, view in zip(read(entry["file"]).sessions, views(entry["file"]), strict=True):
         system = (session.info.origin.system or "") if session.info.origin else ""
         assert_accepted(wire, request(view.messages, wire, system))
@@ -106,7 +106,7 @@ def test_what_a_view_shows_is_taken_by_every_provider(entry: Json, wire: str) ->
 
 @each_file
 @each_wire
-def test_a_whole_session_is_taken_by_every_provider(entry: Json, wire: str) -> None:
+def test_whole_sessions_are_accepted_by_every_provider(entry: Json, wire: str) -> None:
     for session in read(entry["file"]).sessions:
         assert_accepted(wire, request(whole_view(session.messages), wire))
 
@@ -146,7 +146,7 @@ def secrets(file: str) -> dict[str, str]:
     return {json.dumps(item)[1:41]: wire for item, wire in opaque(lines(file))}
 
 
-def test_there_is_something_opaque_in_the_corpus(corpus: Path) -> None:
+def test_the_corpus_has_opaque_content(corpus: Path) -> None:
     session = {wire for entry in MANIFEST for wire in secrets(entry["file"]).values()}
     assert session >= {"anthropic", "openai-responses"}
 
@@ -164,7 +164,7 @@ def test_nothing_opaque_reaches_another_provider(entry: Json) -> None:
 
 
 @each_file
-def test_another_model_is_sent_nothing_opaque_and_takes_all_the_rest(entry: Json) -> None:
+def test_another_model_gets_nothing_opaque_and_accepts_the_rest(entry: Json) -> None:
     item = secrets(entry["file"])
     for session in read(entry["file"]).sessions:
         infos = [message.info for message in session.messages]
@@ -224,7 +224,7 @@ def some(found: list[tuple[View, bool]]) -> Iterator[tuple[View, bool]]:
 
 @each_file
 @each_wire
-def test_9_so_it_is_in_real_sessions(entry: Json, wire: str) -> None:
+def test_9_requests_of_real_sessions_extend_each_other(entry: Json, wire: str) -> None:
     for session in read(entry["file"]).sessions[:20]:
         assert_extended(list(some(list(asked(list(session.messages))))), wire)
 
@@ -274,7 +274,7 @@ of_a_wire = pytest.mark.parametrize(
 
 
 @of_a_wire
-def test_every_message_of_a_wire_comes_back_as_it_was(entry: Json) -> None:
+def test_every_message_of_an_api_is_written_back_unchanged(entry: Json) -> None:
     wire, session = OWN[entry["format"]]
     for messages in session(entry["file"]):
         for message in messages:
@@ -287,7 +287,7 @@ def test_every_message_of_a_wire_comes_back_as_it_was(entry: Json) -> None:
 
 
 @of_a_wire
-def test_the_wire_of_a_list_is_recognised_by_itself(entry: Json) -> None:
+def test_the_api_of_a_list_is_recognized(entry: Json) -> None:
     wire, session = OWN[entry["format"]]
     for messages in session(entry["file"]):
         if wire != "anthropic" or not all(map(is_bare, messages)):

@@ -49,7 +49,7 @@ def said() -> bytes:
         (b"7", "text"),
     ],
 )
-def test_the_shape_of_a_file_is_told_by_its_beginning(data: bytes, shape: str) -> None:
+def test_the_shape_of_a_file_is_recognized_by_its_beginning(data: bytes, shape: str) -> None:
     assert source(data).head.shape == shape
 
 
@@ -74,7 +74,7 @@ def test_a_document_is_one_record_from_its_first_line_on() -> None:
     assert (items.first_items("", 2)[1:], items.fields) == ([{"a": 2}], {})
 
 
-def test_lines_longer_than_what_is_read_at_once_are_whole() -> None:
+def test_lines_longer_than_the_read_size_are_complete() -> None:
     lines = [json.dumps({"text": "x" * size}).encode() for size in (10, 2**20 - 12, 2**21, 5)]
     for end in (b"", b"\n"):
         data = b"\n".join(lines) + end
@@ -85,7 +85,7 @@ def test_lines_longer_than_what_is_read_at_once_are_whole() -> None:
         assert item.position == len(data)
 
 
-def test_what_is_too_long_is_refused_by_its_line() -> None:
+def test_a_line_or_document_over_the_limit_is_refused() -> None:
     data = b'{"a": 1}\n' * 60 + json.dumps({"text": "x" * 3_000_000}).encode() + b"\n"
     with pytest.raises(BadInput, match="line 61 is longer, but the limit is 2MB"):
         list(source(data, 2**21).records())
@@ -97,7 +97,7 @@ def test_what_is_too_long_is_refused_by_its_line() -> None:
 # --- what is not there yet -----------------------------------------------------------------
 
 
-def test_a_last_line_is_taken_once_it_is_written_to_its_end() -> None:
+def test_a_last_line_is_read_once_it_is_complete() -> None:
     data = said()
     start = data.rstrip().rindex(b"\n") + 1
     for end in range(start + 1, len(data) - 1):
@@ -110,7 +110,7 @@ def test_a_last_line_is_taken_once_it_is_written_to_its_end() -> None:
         assert item.unfinished is None
 
 
-def test_a_cut_within_a_character_an_escape_or_a_number_is_no_mistake() -> None:
+def test_a_last_line_may_end_anywhere() -> None:
     whole = '{"a": "日本 \\u65e5 \\ud83d\\ude00 \\ud83d", "b": [-1.5e+7, true, null, {}]}'.encode()
     for end in range(1, len(whole)):
         item = source(b'{"a": 1}\n' + whole[:end])
@@ -119,14 +119,14 @@ def test_a_cut_within_a_character_an_escape_or_a_number_is_no_mistake() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"}", b"no JSON", b'{"a": 1}x', b'{"a" 1', b'{"a": 1,, "b": 2'])
-def test_a_last_line_that_is_wrong_is_a_mistake_nevertheless(bad: bytes, tmp_path: Path) -> None:
+def test_a_malformed_last_line_is_refused(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(said() + bad)
     with pytest.raises(BadInput, match="line 4"):
         read_sessions(path)
 
 
-def test_a_line_that_is_cut_off_and_ended_is_a_mistake(tmp_path: Path) -> None:
+def test_an_incomplete_line_with_a_line_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for truncate in (b'{"a": \n', b'{"a": "x\r\n' + said()):
         path.write_bytes(said() + truncate)
@@ -134,7 +134,7 @@ def test_a_line_that_is_cut_off_and_ended_is_a_mistake(tmp_path: Path) -> None:
             read_sessions(path)
 
 
-def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
+def test_an_unfinished_line_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(said()[:-9])
     session = read_file(path)
@@ -144,7 +144,7 @@ def test_what_is_not_there_yet_is_told(tmp_path: Path) -> None:
     assert len(session.sessions[0].messages) == 2
 
 
-def test_a_first_line_or_a_document_that_is_cut_off_is_a_mistake(tmp_path: Path) -> None:
+def test_an_incomplete_first_line_or_document_is_refused(tmp_path: Path) -> None:
     for data in (said()[:40], b'{\n"info": {"id": "s"},\n"messages": [', b"[1"):
         with pytest.raises(BadInput, match="ends too early"):
             source(data)
@@ -154,20 +154,20 @@ def test_a_first_line_or_a_document_that_is_cut_off_is_a_mistake(tmp_path: Path)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n", MARK, b"ab\0cd", b"x" * 3_000_000 + b"\0"])
-def test_nothing_and_binaries_are_no_transcripts(data: bytes, tmp_path: Path) -> None:
+def test_empty_and_binary_files_are_not_recognized(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(data)
     with pytest.raises(UnrecognizedFormat, match=r"a\.jsonl: "), open_source(path):
         pass
 
 
-def test_a_file_of_another_encoding_is_told_by_its_line() -> None:
+def test_another_encoding_is_refused_with_its_line() -> None:
     with pytest.raises(BadInput, match="line 2: not UTF-8 text"):
         source(b"One\nTw\xff\n")
 
 
 @pytest.mark.parametrize("lines", ["\r\n", "\n", "\n\n\r\n"])
-def test_a_mistake_is_told_by_its_line_however_lines_end(lines: str, tmp_path: Path) -> None:
+def test_an_error_names_its_line_for_all_line_ends(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     item = said().decode().splitlines()
     text = lines.join([*item, '{"type": "user"}', *item]) + lines

@@ -266,7 +266,7 @@ def test_what_was_undone_stays_undone_when_the_file_grows(
         assert {act.state for act in session.operations()} == {"done"}
 
 
-def test_a_rewind_is_an_act_that_can_be_undone(where: str, tmp_path: Path) -> None:
+def test_a_rewind_is_an_operation_that_can_be_undone(where: str, tmp_path: Path) -> None:
     imported(where, write(tmp_path / "a.jsonl", rewound().all))
     with opened(where, SESSION, policy=OPENCODE) as session:
         after = bytes_of(session.view())
@@ -290,7 +290,9 @@ def unchanged(where: str, path: Path, error: type[Exception], words: str) -> Non
     assert told(where, SESSION) == before
 
 
-def test_a_session_that_went_on_in_the_store_is_not_overwritten(where: str, tmp_path: Path) -> None:
+def test_a_session_that_was_continued_in_the_store_is_not_overwritten(
+    where: str, tmp_path: Path
+) -> None:
     lines = rewound()
     lines.answer("m10", "I wait", "w")
     path = write(tmp_path / "a.jsonl", lines.all)
@@ -306,7 +308,7 @@ def test_a_session_that_went_on_in_the_store_is_not_overwritten(where: str, tmp_
     unchanged(where, write(path, lines.all), SessionConflict, "differs from message")
 
 
-def test_a_result_that_was_given_in_the_store_is_not_overwritten(
+def test_a_result_that_was_added_in_the_store_is_not_overwritten(
     where: str, tmp_path: Path
 ) -> None:
     lines = Lines()
@@ -334,7 +336,7 @@ def test_a_session_that_another_writes_to_is_left_alone(where: str, tmp_path: Pa
         assert session.view().indexes == (*places, places[-1] + 1)
 
 
-def test_what_is_added_is_counted_as_the_rest_was(where: str, tmp_path: Path) -> None:
+def test_new_messages_are_counted_like_the_first_ones(where: str, tmp_path: Path) -> None:
     lines = rewound()
     path = tmp_path / "a.jsonl"
     with Store.open(where, durable=False) as store:
@@ -347,7 +349,7 @@ def test_what_is_added_is_counted_as_the_rest_was(where: str, tmp_path: Path) ->
         assert store.resolve(SESSION).tokens == once.tokens
 
 
-def test_an_older_copy_of_a_file_takes_nothing_away(where: str, tmp_path: Path) -> None:
+def test_an_older_copy_of_a_file_changes_nothing(where: str, tmp_path: Path) -> None:
     lines = rewound()
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
     imported(where, write(tmp_path / "a.jsonl", lines.all))
@@ -357,7 +359,7 @@ def test_an_older_copy_of_a_file_takes_nothing_away(where: str, tmp_path: Path) 
     assert told(where, SESSION) == before
 
 
-def test_a_new_title_alone_is_news(where: str, tmp_path: Path) -> None:
+def test_a_new_title_is_imported(where: str, tmp_path: Path) -> None:
     lines = rewound()
     imported(where, write(tmp_path / "a.jsonl", lines.all))
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
@@ -373,7 +375,7 @@ def sessions_in(where: str) -> list[str]:
         return [row.id for row in store.sessions()]
 
 
-def test_a_bad_line_leaves_nothing_of_its_file(where: str, tmp_path: Path) -> None:
+def test_a_file_with_a_bad_line_is_not_imported(where: str, tmp_path: Path) -> None:
     lines = Lines()
     CASES["sidechains"](lines)
     path = write(tmp_path / "a.jsonl", lines.all)
@@ -387,7 +389,7 @@ def test_a_bad_line_leaves_nothing_of_its_file(where: str, tmp_path: Path) -> No
         assert [item.line for item in reading.skipped] == [len(lines.all) + 3]
 
 
-def test_a_bad_line_in_what_a_file_grew_by_changes_nothing(where: str, tmp_path: Path) -> None:
+def test_a_bad_new_line_changes_nothing(where: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rewound().all)
     imported(where, path)
     lines = rewound()
@@ -418,9 +420,7 @@ def killed(*arguments: object) -> int:
     return subprocess.run(command, check=False, timeout=60).returncode
 
 
-def test_an_import_that_is_killed_leaves_nothing_and_can_be_done_again(
-    where: str, tmp_path: Path
-) -> None:
+def test_a_killed_import_leaves_nothing_and_can_be_repeated(where: str, tmp_path: Path) -> None:
     lines = Lines()
     lines.user("Fix the parser")
     for number in range(150):

@@ -82,7 +82,7 @@ def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_pat
     assert session.info.origin.system == "You fix things."
 
 
-def test_its_own_commands_are_called_by_their_names(tmp_path: Path) -> None:
+def test_its_own_commands_are_tools_of_their_names(tmp_path: Path) -> None:
     text = "```\nedit 1:1\nx = 1\nend_of_edit\n```\nThat is all."
     session = read(tmp_path, user("go"), spoken(text, "edit 1:1\nx = 1\nend_of_edit\n"), user("ok"))
     (part,) = calls(session)
@@ -91,7 +91,7 @@ def test_its_own_commands_are_called_by_their_names(tmp_path: Path) -> None:
     assert joined(session.messages[1].parts, "swe-agent") == text
 
 
-def test_the_last_output_is_told_by_the_trajectory_where_the_history_ends(tmp_path: Path) -> None:
+def test_the_last_output_may_be_in_the_trajectory_only(tmp_path: Path) -> None:
     step = {"action": "submit", "observation": "the patch", "messages": [user("fix it")]}
     history = (user("fix it"), spoken("```\nsubmit\n```", "submit"))
     (part,) = calls(read(tmp_path, *history, steps=(step,)))
@@ -99,13 +99,13 @@ def test_the_last_output_is_told_by_the_trajectory_where_the_history_ends(tmp_pa
     assert (part.tool, part.state.output) == ("submit", "the patch")
 
 
-def test_what_the_trajectory_repeats_is_not_read(tmp_path: Path) -> None:
+def test_messages_repeated_in_the_trajectory_are_ignored(tmp_path: Path) -> None:
     history = (user("fix it"), spoken(SPOKEN, "ls -a"), user("a.py"))
     step = {"action": "ls -a", "observation": "a.py, raw", "messages": [1], "query": "?"}
     assert read(tmp_path, *history, steps=(step,)) == read(tmp_path, *history)
 
 
-def test_a_demonstration_is_a_note_and_no_output(tmp_path: Path) -> None:
+def test_a_demonstration_is_synthetic_and_not_an_output(tmp_path: Path) -> None:
     demo = user("Here is how.", is_demo=True, message_type="demonstration")
     session = read(tmp_path, prompt(), demo, user("fix it", message_type="observation"))
     (first,), (second,) = (message.parts for message in session.messages)
@@ -114,7 +114,7 @@ def test_a_demonstration_is_a_note_and_no_output(tmp_path: Path) -> None:
     assert requests(session) == ["fix it"]
 
 
-def test_a_command_that_is_written_in_another_way_stands_beside_the_text(tmp_path: Path) -> None:
+def test_a_command_in_another_form_follows_the_text(tmp_path: Path) -> None:
     text = "<function=bash>\n<parameter=command>ls</parameter>\n</function>"
     session = read(tmp_path, user("go"), spoken(text, "ls   -a"), user("a.py"))
     reply, part = session.messages[1].parts
@@ -124,7 +124,7 @@ def test_a_command_that_is_written_in_another_way_stands_beside_the_text(tmp_pat
     assert joined(session.messages[1].parts, "swe-agent") == text
 
 
-def test_an_answer_without_a_command_is_followed_by_a_message_of_the_user(tmp_path: Path) -> None:
+def test_after_a_reply_without_a_command_comes_a_user_message(tmp_path: Path) -> None:
     session = read(tmp_path, user("go"), spoken("I am done.", ""), user("Are you?"))
     assert view_of(*session.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
 
@@ -151,7 +151,7 @@ def test_a_command_is_found_with_what_encloses_it(text: str, command: str, befor
 
 
 @pytest.mark.parametrize("text", ["It tells all.", "```\nls -a\n```", "<a>ls</b>", "```\nls"])
-def test_a_command_is_not_found_where_words_only_look_like_it(text: str) -> None:
+def test_similar_text_is_not_a_command(text: str) -> None:
     assert find_command(text, "ls") is None
 
 
@@ -159,7 +159,7 @@ PIECES = st.sampled_from(["```", "\n", "ls", " ", "bash", "<command>", "</comman
 
 
 @given(st.lists(PIECES, max_size=14).map("".join), st.sampled_from(["ls", "x", "ls\nx"]))
-def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None:
+def test_a_split_text_can_be_rebuilt(text: str, command: str) -> None:
     index = find_command(text, command)
     if index:
         parts = split_at_command(text, index, "k", "bash", "c")
@@ -170,7 +170,7 @@ def test_whatever_was_split_can_be_put_together(text: str, command: str) -> None
 # --- real calls -----------------------------------------------------------------------------
 
 
-def test_results_stand_with_their_calls(tmp_path: Path) -> None:
+def test_results_are_joined_with_their_calls(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         prompt(),
@@ -191,7 +191,7 @@ def test_results_stand_with_their_calls(tmp_path: Path) -> None:
     assert [part.state.input for part in calls(session)] == [{"command": "ls"}, {}]
 
 
-def test_a_result_without_a_call_is_a_note(tmp_path: Path) -> None:
+def test_a_result_without_a_call_is_synthetic(tmp_path: Path) -> None:
     session = read(tmp_path, user("go"), result("c9", "alone"))
     (part,) = session.messages[1].parts
     assert isinstance(part, TextPart)
@@ -214,7 +214,7 @@ CONFIG = {
 
 
 @pytest.mark.parametrize("config", [CONFIG, json.dumps(CONFIG)])
-def test_how_a_run_was_set_up_names_it_and_its_model(tmp_path: Path, config: Any) -> None:
+def test_the_configuration_has_the_task_and_model(tmp_path: Path, config: Any) -> None:
     info = {"exit_status": "submitted", "submission": "long", "swe_agent_version": "1.0.1"}
     stats = {"instance_cost": 0.5}
     session = read(
@@ -232,9 +232,7 @@ def test_how_a_run_was_set_up_names_it_and_its_model(tmp_path: Path, config: Any
 
 
 @pytest.mark.parametrize("config", ["no JSON", 3, None, {"agent": "me", "problem_statement": []}])
-def test_a_run_is_named_after_its_file_where_nothing_else_names_it(
-    tmp_path: Path, config: Any
-) -> None:
+def test_a_run_without_a_task_has_the_name_of_its_file(tmp_path: Path, config: Any) -> None:
     assert read(tmp_path, user("go"), replay_config=config).info.id == "task-7"
 
 
@@ -248,7 +246,7 @@ def real(corpus: Path) -> list[Any]:
     return [file for file in manifest if file["format"] == SweAgent.name]
 
 
-def test_every_answer_of_a_real_file_can_be_put_together_again(corpus: Path) -> None:
+def test_every_reply_of_a_real_file_can_be_rebuilt(corpus: Path) -> None:
     for file in real(corpus):
         (session,) = read_sessions(corpus / file["file"])
         history = json.loads((corpus / file["file"]).read_bytes())["history"]

@@ -70,7 +70,7 @@ def kept(folder: Path, wire: str) -> Transcript:
 
 
 @each_wire
-def test_a_list_of_a_wire_goes_back_as_it_was(tmp_path: Path, wire: str) -> None:
+def test_a_list_of_an_api_is_written_back_unchanged(tmp_path: Path, wire: str) -> None:
     session = kept(tmp_path, wire)
     assert wire_messages(session, wire) == LISTS[wire]
     path = tmp_path / "again.json"
@@ -84,7 +84,7 @@ def test_a_list_of_a_wire_goes_back_as_it_was(tmp_path: Path, wire: str) -> None
 
 
 @each_wire
-def test_what_was_folded_and_pruned_since_is_all_there(tmp_path: Path, wire: str) -> None:
+def test_summarized_and_pruned_content_is_written(tmp_path: Path, wire: str) -> None:
     session = kept(tmp_path, wire)
     at = Time(created=1)
     marker = Message(info=UserInfo(id="m", time=at), parts=(CompactionPart(auto=True),))
@@ -100,9 +100,7 @@ def test_what_was_folded_and_pruned_since_is_all_there(tmp_path: Path, wire: str
 
 
 @each_wire
-def test_a_list_that_went_on_elsewhere_is_written_so_that_it_is_taken(
-    tmp_path: Path, wire: str
-) -> None:
+def test_a_list_that_was_continued_is_written_as_a_request(tmp_path: Path, wire: str) -> None:
     session = kept(tmp_path, wire)
     more = transcript(
         *session.messages, asked("And?", time=Time(created=1)), origin=session.info.origin
@@ -114,7 +112,9 @@ def test_a_list_that_went_on_elsewhere_is_written_so_that_it_is_taken(
 
 @each_file
 @each_wire
-def test_real_sessions_are_taken_unless_they_are_lists_of_that_wire(entry: Json, wire: str) -> None:
+def test_real_sessions_are_accepted_unless_they_are_lists_of_that_api(
+    entry: Json, wire: str
+) -> None:
     own = {"openai-chat": "openai-chat", "gemini-cli": "gemini"}
     for session in read(entry["file"]).sessions[:5]:
         messages = wire_messages(session, wire)
@@ -127,7 +127,7 @@ def test_real_sessions_are_taken_unless_they_are_lists_of_that_wire(entry: Json,
             ]
 
 
-def test_words_beside_a_marker_are_not_lost() -> None:
+def test_texts_in_the_message_of_a_marker_are_written() -> None:
     parts = (CompactionPart(auto=False), TextPart(text="and mind the parser"))
     session = whole_view([asked(), Message(info=UserInfo(id="m"), parts=parts)])
     assert "and mind the parser" in str(session)
@@ -135,7 +135,9 @@ def test_words_beside_a_marker_are_not_lost() -> None:
 
 
 @given(sessions(), st.sampled_from(WIRES))
-def test_any_session_is_written_whole_on_every_wire(messages: list[Message], wire: str) -> None:
+def test_any_session_is_written_completely_for_every_api(
+    messages: list[Message], wire: str
+) -> None:
     lines = wire_messages(transcript(*messages), wire)
     assert_accepted(wire, lines)
     facts = json.dumps(lines, ensure_ascii=False)
@@ -156,7 +158,7 @@ PROMPTS: Json = {
 
 @each_wire
 @pytest.mark.parametrize("of", WIRES)
-def test_a_request_has_the_prompt_and_the_tools_if_they_are_of_its_wire(wire: str, of: str) -> None:
+def test_a_request_has_the_prompt_and_the_tools_of_its_api(wire: str, of: str) -> None:
     info = SessionInfo(id="s", origin=Origin(system="Be brief.", tools=TOOLS[of]))
     body = request_body(shown(asked()), info, wire)
     assert body.get("tools") == (TOOLS[of] if of == wire else None)
@@ -171,12 +173,12 @@ def test_a_request_has_the_prompt_and_the_tools_if_they_are_of_its_wire(wire: st
 
 @each_file
 @each_wire
-def test_requests_of_real_sessions_are_bodies_that_the_sdk_knows(entry: Json, wire: str) -> None:
+def test_requests_of_real_sessions_are_valid_sdk_bodies(entry: Json, wire: str) -> None:
     for session, view in zip(read(entry["file"]).sessions[:3], views(entry["file"]), strict=False):
         assert_body(wire, request_body(view.messages, session.info, wire))
 
 
-def test_a_prompt_goes_back_in_the_blocks_in_which_it_came(tmp_path: Path) -> None:
+def test_a_prompt_is_written_back_in_its_blocks(tmp_path: Path) -> None:
     blocks = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     path = tmp_path / "kept.json"
     path.write_text(json.dumps({"system": blocks, "messages": [{"role": "user", "content": "Go"}]}))
@@ -187,7 +189,7 @@ def test_a_prompt_goes_back_in_the_blocks_in_which_it_came(tmp_path: Path) -> No
     assert other["instructions"] == "Be brief."
 
 
-def test_a_prompt_is_told_once(tmp_path: Path) -> None:
+def test_a_prompt_is_written_once(tmp_path: Path) -> None:
     session = kept(tmp_path, "openai-responses")
     body = request_body(whole_view(session.messages), session.info, "openai-responses")
     assert body["instructions"] == "Be brief."
@@ -198,9 +200,7 @@ def test_a_prompt_is_told_once(tmp_path: Path) -> None:
 
 
 @each_file
-def test_what_is_written_for_opencode_is_read_again_as_the_same(
-    entry: Json, tmp_path: Path
-) -> None:
+def test_an_opencode_export_is_read_back_unchanged(entry: Json, tmp_path: Path) -> None:
     path = tmp_path / "session.json"
     for session in read(entry["file"]).sessions:
         path.write_bytes(encode(session))
@@ -243,7 +243,7 @@ def test_a_text_never_leaves_its_fence(text: str) -> None:
 
 
 @given(odd_texts)
-def test_a_label_is_one_piece_of_its_line(text: str) -> None:
+def test_a_label_is_one_code_span(text: str) -> None:
     session = tokens(f"- file: {label(text)}")
     inner = [token for token in session if token.type in ("text", "code_inline")]
     assert [token.type for token in inner] in (["text", "code_inline"], ["text"])
@@ -254,14 +254,14 @@ def test_a_label_is_one_piece_of_its_line(text: str) -> None:
 
 
 @given(odd_texts)
-def test_a_title_is_mere_text(text: str) -> None:
+def test_a_title_is_plain_text(text: str) -> None:
     session = tokens(f"# {escaped(text)}")
     assert {token.type for token in session} <= {"heading_open", "heading_close", "inline", "text"}
     assert len([token for token in session if token.type == "heading_open"]) == 1
 
 
 @given(st.lists(odd_texts, min_size=9, max_size=9))
-def test_a_session_of_odd_texts_is_shown_as_it_is(texts: list[str]) -> None:
+def test_odd_texts_are_shown_literally(texts: list[str]) -> None:
     reply, reasoning, given_, output, error, name, tool, title, prompt = texts
     parts = (
         ReasoningPart(text=reasoning),
