@@ -60,7 +60,7 @@ def _spans(session: Session, message_id: str) -> tuple[Trees | None, Trees | Non
     ids = [message.id for message in messages]
     first = max((index for index, id in enumerate(ids) if id == message_id), default=None)
     if first is None:
-        raise BadInput(f"there is no message {message_id!r} in session {session.id}")
+        raise BadInput(f"session {session.id} has no message {message_id!r}")
     end = first + 1
     if messages[first].is_user:
         after = (index for index in range(end, len(messages)) if _is_request(messages[index]))
