@@ -86,7 +86,7 @@ def test_an_undone_pivot_is_not_shown(messages: list[Message], policy: Policy) -
     assert not {pivot.marker, pivot.summary} & set(indexes)
 
 
-def asked(number: int, text: str = "Go on") -> Message:
+def ask(number: int, text: str = "Go on") -> Message:
     return user(text, name=f"ask_{number}")
 
 
@@ -101,10 +101,10 @@ def read(name: str, output: str = "") -> Completed:
 
 @pytest.mark.parametrize("policy", [FOLDMARK, OPENCODE])
 def test_skipped_messages_are_not_shown_and_handles_stay(policy: Policy) -> None:
-    log = Log(by_classes, [asked(0), called(1, read("a.py"), read("b.py"))])
+    log = Log(by_classes, [ask(0), called(1, read("a.py"), read("b.py"))])
     log.skip(7, 20)
     log.append(called(7, read("c.py", "the third")))
-    log.append(asked(8))
+    log.append(ask(8))
     assert Viewer(log, policy).view().indexes == (0, 1, 7, 8)
     ordinals = (1, 2, 3, 0x13, 0x14, 0x15)
     assert [ordinal for ordinal in ordinals if log.part_at(ordinal)] == [1, 2, 0x14, 0x15]
@@ -115,14 +115,14 @@ def test_skipped_messages_are_not_shown_and_handles_stay(policy: Policy) -> None
 
 
 def test_a_late_result_gives_the_same_plan_and_view() -> None:
-    early, late = called(1, Pending(input={}), read("a.py")), asked(2, "Never mind")
+    early, late = called(1, Pending(input={}), read("a.py")), ask(2, "Never mind")
     done = called(1, read("b.py", "b\n" * 30_000), read("a.py"))
-    after = [late, called(3, read("a.py")), asked(4), asked(5)]
-    log = Log(by_classes, [asked(0), early, *after])
+    after = [late, called(3, read("a.py")), ask(4), ask(5)]
+    log = Log(by_classes, [ask(0), early, *after])
     viewer = Viewer(log, FOLDMARK, usable=18_000)
     session_plan(viewer, LIMIT)
     log.record_result(1, done)
-    fresh = Log(by_classes, [asked(0), done, *after])
+    fresh = Log(by_classes, [ask(0), done, *after])
     other = Viewer(fresh, FOLDMARK, usable=18_000)
     assert bytes_of(viewer.view()) == bytes_of(other.view())
     assert plan_of(viewer) == plan_of(other)
@@ -130,11 +130,11 @@ def test_a_late_result_gives_the_same_plan_and_view() -> None:
     with pytest.raises(ValueError, match="already"):
         log.record_result(1, done)
     with pytest.raises(ValueError, match="not a tool call"):
-        log.record_result(0, asked(0))
+        log.record_result(0, ask(0))
 
 
 def test_usage_measured_before_a_change_is_discarded() -> None:
-    log = Log(by_classes, [asked(0), called(1, read("a.py"))])
+    log = Log(by_classes, [ask(0), called(1, read("a.py"))])
     viewer = Viewer(log, FOLDMARK)
     log.measured = 1
     log.forget_measured(before=1)

@@ -37,7 +37,7 @@ from foldmark.policy import FOLDMARK, OPENCODE_2025, PRESETS, Policy
 from foldmark.tokens.counters import by_classes, counter
 from foldmark.tokens.sizes import CALL_OVERHEAD, MESSAGE_OVERHEAD
 from tests.support.messages import call, ran, reply, user
-from tests.support.view_lines import shown, told
+from tests.support.view_lines import lines_of, view_of
 
 EVERY = pytest.mark.parametrize("policy", PRESETS.values(), ids=lambda p: p.name)
 ABORTED = {"name": "MessageAbortedError"}
@@ -53,7 +53,7 @@ def placeholder(*parts: AnyPart) -> str:
     """The placeholder of the last of these parts once it is pruned."""
     log = Log(by_classes, [user("look"), reply(*parts)])
     log.mark([len(parts)], at=9)
-    return told(Viewer(log, FOLDMARK))[-1].removeprefix("text c1: ")
+    return lines_of(Viewer(log, FOLDMARK))[-1].removeprefix("text c1: ")
 
 
 # --- single messages ------------------------------------------------------------------------
@@ -86,13 +86,13 @@ LINES: dict[str, tuple[Message, list[str]]] = {
 def test_each_kind_of_part_has_its_own_lines(
     policy: Policy, message: Message, lines: list[str]
 ) -> None:
-    assert shown(user("look"), message, policy=policy) == ["user: look", *lines]
+    assert view_of(user("look"), message, policy=policy) == ["user: look", *lines]
 
 
 @EVERY
 def test_a_finished_call_is_shown_with_its_output(policy: Policy) -> None:
     work = reply(StepStartPart(), TextPart(text="I look."), ran("a.py"), StepFinishPart())
-    lines = shown(user("look"), work, policy=policy)
+    lines = view_of(user("look"), work, policy=policy)
     assert lines == ["user: look", "assistant: I look.", "call c1", "text c1: a.py"]
 
 
@@ -109,22 +109,24 @@ def test_a_pruned_output_is_shown_as_a_placeholder(name: str, text: str) -> None
     policy = PRESETS[name]
     log = Log(counter(policy.estimate), [user("look"), reply(ran("a.py"))])
     viewer = Viewer(log, policy)
-    assert told(viewer)[-1] == "text c1: a.py"
+    assert lines_of(viewer)[-1] == "text c1: a.py"
     log.mark([1], at=5)
-    assert told(viewer) == ["user: look", "call c1", f"text c1: {text}"]
+    assert lines_of(viewer) == ["user: look", "call c1", f"text c1: {text}"]
 
 
 def test_a_placeholder_is_a_setting() -> None:
     policy = replace(OPENCODE_2025, view=replace(OPENCODE_2025.view, placeholder="[compacted]"))
     log = Log(counter(policy.estimate), [user("look"), reply(ran("a.py"))])
     log.mark([1], at=5)
-    assert told(Viewer(log, policy))[-1] == "text c1: [compacted]"
+    assert lines_of(Viewer(log, policy))[-1] == "text c1: [compacted]"
 
 
 @EVERY
 def test_a_failed_reply_is_left_out(policy: Policy) -> None:
     failed = reply(TextPart(text="half an ans"), error={"name": "APIError"})
-    assert "half an ans" not in " ".join(shown(user("look"), failed, user("again"), policy=policy))
+    assert "half an ans" not in " ".join(
+        view_of(user("look"), failed, user("again"), policy=policy)
+    )
 
 
 @EVERY
@@ -137,7 +139,7 @@ def test_the_reasoning_of_another_model_is_plain_text(
 ) -> None:
     parts = (ReasoningPart(text="hm"), TextPart(text="yes"))
     answer = reply(*parts, provider_id="test", model_id="small")
-    lines = shown(user("is it?"), answer, policy=policy, model=reader)
+    lines = view_of(user("is it?"), answer, policy=policy, model=reader)
     assert lines == ["user: is it?", thought, "assistant: yes"]
 
 
@@ -175,19 +177,21 @@ def test_a_view_has_the_tokens_of_its_texts_and_an_overhead_per_message(policy: 
     viewer = Viewer(log, policy)
     assert viewer.view().tokens == overhead + sum(map(count, texts))
     log.mark([3], at=5)
-    texts[3] = told(viewer)[-1].removeprefix("text c1: ")
+    texts[3] = lines_of(viewer)[-1].removeprefix("text c1: ")
     assert viewer.view().tokens == overhead + sum(map(count, texts))
 
 
 def test_a_blank_reply_still_separates_two_requests() -> None:
-    assert shown(user("one"), reply(TextPart(text=" ")), user("two"))[1] == f"assistant: {NO_REPLY}"
+    assert (
+        view_of(user("one"), reply(TextPart(text=" ")), user("two"))[1] == f"assistant: {NO_REPLY}"
+    )
 
 
 @EVERY
 def test_a_task_for_another_agent_is_shown(policy: Policy) -> None:
     task = SubtaskPart(prompt="look", agent="explore")
     log = Log(counter(policy.estimate), [user("go", task)])
-    lines = told(Viewer(log, policy))
+    lines = lines_of(Viewer(log, policy))
     assert len(lines) == 2
     note = log.count(lines[1].removeprefix("user: "))
     assert Viewer(log, policy).view().tokens == MESSAGE_OVERHEAD + log.count("go") + note
@@ -256,4 +260,4 @@ def first_result(viewer: Viewer) -> Result:
 def test_empty_reasoning_of_another_model_is_not_shown() -> None:
     sealed = ReasoningPart(text="", metadata={"anthropic": {"signature": "s"}})
     answer = reply(sealed, TextPart(text="yes"), provider_id="test", model_id="small")
-    assert shown(user("is it?"), answer, model="test:large") == ["user: is it?", "assistant: yes"]
+    assert view_of(user("is it?"), answer, model="test:large") == ["user: is it?", "assistant: yes"]

@@ -28,7 +28,7 @@ def pivot(tail: str = "", name: str = "m") -> tuple[Message, Message]:
     return marker(name, tail_start_id=tail or UNSET), summary("SUMMARY", name)
 
 
-def shown(*messages: Message, policy: Policy = FOLDMARK, usable: int = 0) -> list[str]:
+def view_texts(*messages: Message, policy: Policy = FOLDMARK, usable: int = 0) -> list[str]:
     """The texts of the view; texts of one message are joined by a bar."""
     view = Viewer(Log(counter(policy.estimate), messages), policy, usable=usable).view()
     return [
@@ -90,7 +90,7 @@ VIEWS: dict[str, tuple[list[Message], str, str, list[str]]] = {
 def test_a_view_across_a_pivot_has_the_users_own_text(
     messages: list[Message], tail: str, first: str, rest: list[str]
 ) -> None:
-    assert shown(*messages, *pivot(tail)) == [first, "SUMMARY", *rest]
+    assert view_texts(*messages, *pivot(tail)) == [first, "SUMMARY", *rest]
 
 
 # --- the first request ----------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_a_view_across_a_pivot_has_the_users_own_text(
 )
 def test_an_incomplete_or_failed_reply_or_a_summary_is_no_answer(unanswered: list[Message]) -> None:
     turns = (user("Fix it."), *unanswered, user("And?"), said("Done."))
-    assert "First request (open):" in shown(*turns, *pivot())[0]
+    assert "First request (open):" in view_texts(*turns, *pivot())[0]
 
 
 def test_an_answer_after_the_marker_does_not_change_the_text_before_it() -> None:
@@ -119,7 +119,7 @@ def test_an_answer_after_the_marker_does_not_change_the_text_before_it() -> None
 def test_a_first_request_above_its_budget_is_truncated_and_names_its_handle() -> None:
     request = "begin " + "word " * 20_000 + "end"
     turns = (said("Hello."), user(request), said("Fixed."), *pivot())
-    text = shown(*turns)[0]
+    text = view_texts(*turns)[0]
     assert "First request (answered):\nbegin word" in text
     assert f"word end\n\n{ASKED}" in text
     assert by_classes(text) < 8_000 // 3 + 100
@@ -133,15 +133,15 @@ def test_a_first_request_above_its_budget_is_truncated_and_names_its_handle() ->
 def test_in_a_small_window_the_users_text_has_a_quarter_of_the_budget() -> None:
     request = "word " * 2_000
     turns = (user(request), said("Fixed."), *pivot())
-    assert request in shown(*turns)[0]
-    assert request not in shown(*turns, usable=4_000)[0]
-    assert by_classes(shown(*turns, usable=4_000)[0]) < 1_000
+    assert request in view_texts(*turns)[0]
+    assert request not in view_texts(*turns, usable=4_000)[0]
+    assert by_classes(view_texts(*turns, usable=4_000)[0]) < 1_000
 
 
 @pytest.mark.parametrize(("usable", "budget"), [(0, 2_666), (40_000, 2_666), (4_000, 333)])
 def test_the_first_request_has_a_third_of_the_budget(usable: int, budget: int) -> None:
     def first(tokens: int) -> str:
-        return shown(user(of_tokens(tokens)), said("Fixed."), *pivot(), usable=usable)[0]
+        return view_texts(user(of_tokens(tokens)), said("Fixed."), *pivot(), usable=usable)[0]
 
     assert of_tokens(budget) in first(budget)
     assert of_tokens(budget + 1) not in first(budget + 1)
@@ -163,12 +163,12 @@ def test_a_truncated_text_fits_the_budget_and_says_how_much_is_left_out() -> Non
 
 def test_a_request_has_only_the_users_own_text_and_its_handle() -> None:
     parts = (TextPart(text="note", synthetic=True), TextPart(text=" "))
-    asked = Message(info=UserInfo(id="u"), parts=(*parts, TextPart(text="word " * 20_000)))
-    text = shown(asked, said("Fixed."), *pivot())[0]
+    request = Message(info=UserInfo(id="u"), parts=(*parts, TextPart(text="word " * 20_000)))
+    text = view_texts(request, said("Fixed."), *pivot())[0]
     assert "recall h2 " in text
     assert "note" not in text
     both = Message(info=UserInfo(id="u"), parts=(TextPart(text="One."), TextPart(text="Two.")))
-    assert "(answered):\nOne.\n\nTwo." in shown(both, said("Fixed."), *pivot())[0]
+    assert "(answered):\nOne.\n\nTwo." in view_texts(both, said("Fixed."), *pivot())[0]
 
 
 # --- standing instructions ------------------------------------------------------------------
@@ -188,13 +188,13 @@ def test_a_request_has_only_the_users_own_text_and_its_handle() -> None:
 def test_a_standing_instruction_is_shown_once(
     messages: list[Message], text: str, count: int
 ) -> None:
-    assert shown(*messages)[0].count(text) == count
+    assert view_texts(*messages)[0].count(text) == count
 
 
 def test_of_too_many_instructions_the_newest_stay() -> None:
     texts = (f"Always do number {number} {'of it ' * 8}." for number in range(400))
     many = [message for text in texts for message in (user(text), said())]
-    text = shown(*FIXED, *many, *pivot())[0]
+    text = view_texts(*FIXED, *many, *pivot())[0]
     assert "number 399 " in text
     assert "number 0 " not in text
     assert text.index("number 398 ") < text.index("number 399 ")
@@ -209,7 +209,7 @@ def test_the_answered_request_of_a_split_turn_is_truncated_to_its_budget(
     tokens: int, *, is_whole: bool
 ) -> None:
     turns = (*HELLO, user(of_tokens(tokens)), worked(), said("Fixed.", "a2"))
-    text = shown(*turns, *pivot("a2"))[2]
+    text = view_texts(*turns, *pivot("a2"))[2]
     assert text.startswith(f"{REPEATED}\nword word")
     assert (of_tokens(tokens) in text) is is_whole
 
@@ -217,13 +217,13 @@ def test_the_answered_request_of_a_split_turn_is_truncated_to_its_budget(
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "foldmark"])
 def test_the_presets_of_the_spec_carry_no_user_text(name: str) -> None:
     turns = (user("Fix it. Never push."), said("Fixed."), user("And this."), worked())
-    assert shown(*turns, *pivot(), policy=PRESETS[name]) == [ASKED, "SUMMARY"]
+    assert view_texts(*turns, *pivot(), policy=PRESETS[name]) == [ASKED, "SUMMARY"]
 
 
 def test_an_instruction_in_the_omitted_middle_of_the_first_request_is_kept() -> None:
     filler = "word " * 10_000
     request = f"Fix it.\n{filler}\nAlways run the tests.\n{filler}"
-    assert "Always run the tests." in shown(user(request), said("Fixed."), *pivot())[0]
+    assert "Always run the tests." in view_texts(user(request), said("Fixed."), *pivot())[0]
 
 
 # --- files of the open request --------------------------------------------------------------
@@ -251,7 +251,7 @@ def file_names(*messages: Message, usable: int = 0) -> list[str | None]:
 def test_images_stay_with_the_open_request() -> None:
     turns = (with_files("What is wrong here?", "a.png", "b.png"), worked(), *pivot())
     assert file_names(*turns) == ["a.png", "b.png"]
-    assert f"{REPEATED}\nWhat is wrong here?" in shown(*turns)
+    assert f"{REPEATED}\nWhat is wrong here?" in view_texts(*turns)
 
 
 def test_images_of_an_answered_request_are_not_shown() -> None:
@@ -262,14 +262,14 @@ def test_images_of_an_answered_request_are_not_shown() -> None:
 def test_an_image_above_the_budget_is_named_with_its_handle() -> None:
     turns = (with_files("What is wrong here?", "a.png"), worked(), *pivot())
     assert file_names(*turns, usable=400) == []
-    repeated = shown(*turns, usable=400)[2]
+    repeated = view_texts(*turns, usable=400)[2]
     assert repeated == f"{REPEATED}\nWhat is wrong here?\n[Attached image/png: a.png; recall h1]"
 
 
 def test_an_image_alone_is_a_request() -> None:
     turns = (user("First."), said("Done."), with_files("", "a.png"), worked(), *pivot())
     assert file_names(*turns) == ["a.png"]
-    assert f"{REPEATED}\n[Attached image/png: a.png]" in shown(*turns)
+    assert f"{REPEATED}\n[Attached image/png: a.png]" in view_texts(*turns)
 
 
 def test_a_memory_has_the_files_of_the_newest_request_only() -> None:
@@ -281,12 +281,12 @@ def test_a_memory_has_the_files_of_the_newest_request_only() -> None:
 def test_expanded_text_files_are_not_files_of_a_request() -> None:
     turns = (with_files("Read it", "a.txt", mime="text/plain", url="data:,x"), worked(), *pivot())
     assert file_names(*turns) == []
-    assert "a.txt" not in "\n".join(shown(*turns))
+    assert "a.txt" not in "\n".join(view_texts(*turns))
 
 
 def test_an_open_request_larger_than_the_requested_view_is_truncated() -> None:
-    asked = "Look at this: " + "the test fails. " * 2_000
-    turns = [user(asked), *(worked(f"a{number}") for number in range(9))]
+    request = "Look at this: " + "the test fails. " * 2_000
+    turns = [user(request), *(worked(f"a{number}") for number in range(9))]
     log = Log(counter(FOLDMARK.estimate), turns)
     viewer = Viewer(log, FOLDMARK, usable=100_000)
     fit_view(CompactionRequest(viewer=viewer, limit=Limit(context=120_000), target=2_000))
@@ -294,4 +294,4 @@ def test_an_open_request_larger_than_the_requested_view_is_truncated() -> None:
     assert viewer.tokens <= 2_000
     assert "Look at this: the test fails." in text
     assert "characters left out; recall h0" in text
-    assert asked not in text
+    assert request not in text

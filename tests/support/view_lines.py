@@ -11,7 +11,7 @@ from foldmark.tokens.counters import counter
 from foldmark.wire.codec import subobject
 
 
-def told(viewer: Viewer) -> list[str]:
+def lines_of(viewer: Viewer) -> list[str]:
     """The view with one line per block."""
     return [
         line(str(message.__struct_config__.tag), block)
@@ -34,9 +34,9 @@ def line(role: str, block: Text | Reasoning | Media | Call | Result) -> str:
             return f"{block.output.type} {block.tool_call_id}: {block.output.value}"
 
 
-def shown(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> list[str]:
+def view_of(*messages: Message, policy: Policy = FOLDMARK, model: str = "") -> list[str]:
     log = Log(counter(policy.estimate), messages)
-    return told(Viewer(log, policy, model=model))
+    return lines_of(Viewer(log, policy, model=model))
 
 
 def joined(parts: Iterable[AnyPart], key: str) -> str:

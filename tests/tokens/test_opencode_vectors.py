@@ -96,10 +96,10 @@ def test_the_view_after_a_pivot_is_opencodes(vectors: Vectors) -> None:
             if fold.replay is not None:
                 replays += 1
                 assert fold.replay not in list(fold.history)
-            made, last = step["filtered"][1], step["filtered"][-1]
+            summary_id, last = step["filtered"][1], step["filtered"][-1]
             stream[-1:] = [
                 marker(step["parentID"], tail_start_id=fold.tail_start or UNSET),
-                said("Done.", made, summary=True, parent_id=step["parentID"]),
+                said("Done.", summary_id, summary=True, parent_id=step["parentID"]),
                 user("Go on", name=last),
             ]
             assert visible_ids(Log(round4, stream), policy) == step["filtered"]
