@@ -107,20 +107,19 @@ def test_settings_of_the_project_and_the_user_are_not_run(
     hooks = folder / ".git/hooks"
     hooks.mkdir(exist_ok=True)
     shutil.copy(evil, hooks / "post-index-change")
-    (tmp_path / ".gitconfig").write_text(
-        f"[core]\n\tfsmonitor = {evil}\n\thooksPath = {hooks}\n\texcludesFile = {tmp_path}/all\n"
-    )
-    (tmp_path / "all").write_text("*\n")
-    (tmp_path / "git").mkdir()
-    shutil.copy(tmp_path / "all", tmp_path / "git/ignore")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("GIT_DIR", str(folder / ".git"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(folder / ".git/index"))
-    monkeypatch.setenv("GIT_EXTERNAL_DIFF", str(evil))
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(evil))
+    config = f"fsmonitor = {evil}\n\thooksPath = {hooks}\n\texcludesFile = {tmp_path}/all\n"
+    write_files(tmp_path, {".gitconfig": f"[core]\n\t{config}", "all": "*\n", "git/ignore": "*\n"})
+    for name, value in {
+        "HOME": tmp_path,
+        "XDG_CONFIG_HOME": tmp_path,
+        "GIT_EXTERNAL_DIFF": evil,
+        "GIT_DIR": folder / ".git",
+        "GIT_INDEX_FILE": folder / ".git/index",
+        "GIT_CONFIG_COUNT": 1,
+        "GIT_CONFIG_KEY_0": "core.fsmonitor",
+        "GIT_CONFIG_VALUE_0": evil,
+    }.items():
+        monkeypatch.setenv(name, str(value))
     index = (folder / ".git/index").read_bytes()
     shots = Snapshots(folder, home=tmp_path / "home")
     old = shots.take()
@@ -132,23 +131,17 @@ def test_settings_of_the_project_and_the_user_are_not_run(
 
 
 def test_links_are_stored_as_links_and_never_followed(tmp_path: Path) -> None:
-    folder, shots = snapshot_folder(tmp_path)
+    folder, shots = snapshot_folder(tmp_path, {"dir/b": "inside\n", "link": Path("dir/b")})
     outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "b").write_text("outside\n")
-    write_files(folder, {"dir/b": "inside\n"})
-    (folder / "link").symlink_to("dir/b")
+    write_files(outside, {"b": "outside\n"})
     tree, there = shots.take(), files_of(folder)
     assert there["link"] == ("link", b"dir/b")
     # The folder becomes a link to another one with a file of the same name.
-    shutil.rmtree(folder / "dir")
-    (folder / "dir").symlink_to(outside)
-    (folder / "link").unlink()
-    (folder / "link").write_text("no link\n")
+    write_files(folder, {"dir": None, "link": None})
+    write_files(folder, {"dir": outside, "link": "no link\n"})
     linked = shots.take()
     assert changed(shots, tree, linked) == ("dir", "dir/b", "link")
-    (outside / "b").write_text("other\n")
-    (outside / "c").write_text("more\n")
+    write_files(outside, {"b": "other\n", "c": "more\n"})
     assert shots.take() == linked
     shots.include(["dir/c", str(outside / "c")])
     assert shots.take() == linked
@@ -161,13 +154,12 @@ def test_links_are_stored_as_links_and_never_followed(tmp_path: Path) -> None:
 
 
 def test_an_ignored_link_is_not_written_through(tmp_path: Path) -> None:
-    folder, shots = snapshot_folder(tmp_path)
+    folder, shots = snapshot_folder(tmp_path, {"dir/b": "inside\n"})
     outside = tmp_path / "outside"
     outside.mkdir()
-    write_files(folder, {"dir/b": "inside\n"})
     tree = shots.take()
     write_files(folder, {"dir": None, ".gitignore": "dir\n"})
-    (folder / "dir").symlink_to(outside)
+    write_files(folder, {"dir": outside})
     shots.restore(tree)
     assert files_of(folder) == {"dir/b": ("plain", b"inside\n")}
     assert list(outside.iterdir()) == []
@@ -175,10 +167,7 @@ def test_an_ignored_link_is_not_written_through(tmp_path: Path) -> None:
 
 def test_files_are_not_written_or_deleted_through_a_link(tmp_path: Path) -> None:
     folder, outside = tmp_path / "work", tmp_path / "outside"
-    folder.mkdir()
-    outside.mkdir()
-    (outside / "a").write_text("outside\n")
-    (folder / "dir").symlink_to(outside)
+    write_files(tmp_path, {"outside/a": "outside\n", "work/dir": outside})
     for path in (b"dir/a", b"dir/b", b"dir/c/d"):
         with pytest.raises(OSError, match="dir"):
             place_file(folder, path, "100644", b"x")
@@ -190,11 +179,8 @@ def test_files_are_not_written_or_deleted_through_a_link(tmp_path: Path) -> None
 def test_files_and_folders_may_replace_each_other(tmp_path: Path) -> None:
     folder, shots = snapshot_folder(tmp_path, {"a": "file\n", "b/c": "inner\n"})
     tree, there = shots.take(), files_of(folder)
-    (folder / "a").unlink()
-    (folder / "a/deep").mkdir(parents=True)
-    (folder / "a/deep/x").write_text("x\n")
-    shutil.rmtree(folder / "b")
-    (folder / "b").write_text("file\n")
+    write_files(folder, {"a": None, "b": None})
+    write_files(folder, {"a/deep/x": "x\n", "b": "file\n"})
     other, now = shots.take(), files_of(folder)
     assert changed(shots, tree, other) == ("a", "a/deep/x", "b", "b/c")
     (folder / "a/empty/er").mkdir(parents=True)
@@ -220,8 +206,7 @@ def test_files_that_git_cannot_store_are_left_out(
     folder, shots = snapshot_folder(tmp_path, dict.fromkeys(names, "file\n"))
     tree = shots.take()
     write_files(folder, dict.fromkeys(names))
-    (folder / "mods/.gitmodules").symlink_to("elsewhere")
-    write_files(folder, {".GIT/config": "x"})
+    write_files(folder, {"mods/.gitmodules": Path("elsewhere"), ".GIT/config": "x"})
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         home = Path.cwd()
@@ -238,9 +223,8 @@ def test_files_that_git_cannot_store_are_left_out(
 
 
 def test_a_path_that_git_refuses_does_not_stop_the_others(tmp_path: Path) -> None:
-    folder, shots = snapshot_folder(tmp_path)
+    folder, shots = snapshot_folder(tmp_path, {"b": "b\n"})
     (folder / "a folder").mkdir()
-    (folder / "b").write_text("b\n")
     tree = shots.take()
     (folder / "b").write_text("c\n")
     index = shots._index  # pyright: ignore[reportPrivateUsage]

@@ -12,7 +12,7 @@ from foldmark.snapshots.git import Git
 from foldmark.snapshots.snapshots import Snapshots
 
 File = tuple[str, bytes]  # kind (link, plain or executable) and content
-Files = Mapping[str, str | bytes | None]  # content by path; None deletes a file or folder
+Files = Mapping[str, str | bytes | Path | None]  # content, link target, or None to delete
 
 
 def snapshot_folder(tmp_path: Path, files: Files | None = None) -> tuple[Path, Snapshots]:
@@ -31,6 +31,9 @@ def write_files(folder: Path, files: Files) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            path.symlink_to(content)
+            continue
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
