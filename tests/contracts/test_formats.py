@@ -29,8 +29,13 @@ from tests.support.format_samples import (
     records,
     write_records,
 )
-from tests.support.malformed_records import assert_acceptable, bent, bent_lines, read_leniently
-from tests.support.stored_transcripts import grown, imported, told
+from tests.support.malformed_records import (
+    assert_acceptable,
+    damaged,
+    damaged_lines,
+    read_leniently,
+)
+from tests.support.stored_transcripts import import_file, import_growing, stored_state
 from tests.support.view_rules import assert_valid
 
 LINE_FORMATS = [format for format in formats() if FILES[format.name].suffix == ".jsonl"]
@@ -107,9 +112,9 @@ def test_a_sample_is_read_completely_and_always_the_same(format: Format) -> None
 
 @each_format
 def test_unknown_fields_of_a_record_change_no_message(format: Format, tmp_path: Path) -> None:
-    extended = [
-        {**record, "x_unknown": {"a": [1]}} if isinstance(record, dict) else record
-        for record in records(format)
+    unknown: Json = {"x_unknown": {"a": [1]}}
+    extended: list[Any] = [
+        {**record, **unknown} if isinstance(record, dict) else record for record in records(format)
     ]
     if extended:
         sessions = read_sessions(write_records(tmp_path, format, extended))
@@ -166,9 +171,9 @@ def test_bent_records_are_refused_or_readable(format: Format, data: st.DataObjec
     if not sample:
         return  # any text can be read
     if format in LINE_FORMATS:
-        values = data.draw(bent_lines(sample))
+        values = data.draw(damaged_lines(sample))
     else:
-        values = [data.draw(bent(sample[0])), sample[0]]
+        values = [data.draw(damaged(sample[0])), sample[0]]
     for session in read_leniently(format, values):
         assert_acceptable(session.messages)
         if format.name not in ("opencode", "pi"):  # they keep ids that a file repeats
@@ -181,12 +186,12 @@ def test_bent_records_are_refused_or_readable(format: Format, data: st.DataObjec
 @each_format
 def test_importing_a_file_twice_adds_nothing(format: Format, tmp_path: Path) -> None:
     store = str(tmp_path / "twice.db")
-    first = imported(store, FILES[format.name])
-    contents = [told(store, session.id) for session in first]
+    first = import_file(store, FILES[format.name])
+    contents = [stored_state(store, session.id) for session in first]
     assert {session.state for session in first} == {"new"}
-    again = imported(store, FILES[format.name])
+    again = import_file(store, FILES[format.name])
     assert {session.state for session in again} == {"same"}
-    assert [told(store, session.id) for session in again] == contents
+    assert [stored_state(store, session.id) for session in again] == contents
 
 
 @pytest.mark.parametrize(
@@ -200,9 +205,9 @@ def test_a_file_that_grows_line_by_line_is_as_if_imported_at_once(
 ) -> None:
     grown_store, once = str(tmp_path / "grown.db"), str(tmp_path / "once.db")
     path = tmp_path / FILES[format.name].name
-    grown(grown_store, path, records(format), format=format.name)
-    for session in imported(once, path):
-        assert told(grown_store, session.id) == told(once, session.id)
+    import_growing(grown_store, path, records(format), format=format.name)
+    for session in import_file(once, path):
+        assert stored_state(grown_store, session.id) == stored_state(once, session.id)
 
 
 # --- the corpus ----------------------------------------------------------------------------
@@ -292,5 +297,5 @@ def test_bent_real_lines_are_refused_or_readable(corpus: Path, data: st.DataObje
     short = [line for line in lines if len(line) < 3_000] or [min(lines, key=len)]
     start = data.draw(st.integers(0, max(len(short) - 12, 0)))
     values: list[Any] = [json.loads(line) for line in short[start : start + 12]]
-    for session in read_leniently(format_named(entry["format"]), data.draw(bent_lines(values))):
+    for session in read_leniently(format_named(entry["format"]), data.draw(damaged_lines(values))):
         assert_acceptable(session.messages)

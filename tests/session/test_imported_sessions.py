@@ -48,7 +48,7 @@ from foldmark.wire.pairing import LateResult, settle_call
 from tests.support.session_strategies import sessions
 from tests.support.store_engines import new_database
 from tests.support.stored_sessions import bytes_of, opened, plain, work
-from tests.support.stored_transcripts import told
+from tests.support.stored_transcripts import stored_state
 
 COUNT = counter(FOLDMARK.estimate)
 few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -159,7 +159,7 @@ def grows(where: str, told_steps: Sequence[Step], cuts: Iterable[float]) -> None
         for end in (*ends, len(told_steps), len(told_steps)):
             fill(store, pieces, told_steps[:end])
         fill(store, once, told_steps)
-    results, expected = told(where, pieces), told(where, once)
+    results, expected = stored_state(where, pieces), stored_state(where, once)
     for each in (results, expected):
         each["export"]["info"] = each["row"] = None
     assert results == expected
@@ -234,7 +234,7 @@ def is_the_same_at_last(where: str, told_exports: list[list[Message]]) -> None:
         for messages in (*told_exports, told_exports[-1]):
             fill(store, pieces, messages)
         fill(store, once, told_exports[-1])
-    results, expected = told(where, pieces), told(where, once)
+    results, expected = stored_state(where, pieces), stored_state(where, once)
     for each in (results, expected):
         each["export"]["info"] = each["row"] = None
         # Marks may belong to one operation or to several.
@@ -280,7 +280,7 @@ def test_imports_in_batches_and_message_by_message_are_equal(
         monkeypatch.setattr("foldmark.store.importing._MAX_BATCH_BYTES", 0)
         fill(store, "read", result)
         assert len(store.operations(store.resolve("read").key, "pivot")) > 2
-    entry, read = told(where, "held"), told(where, "read")
+    entry, read = stored_state(where, "held"), stored_state(where, "read")
     entry["export"]["info"] = read["export"]["info"] = None
     entry["row"], read["row"] = entry["row"][1:], read["row"][1:]
     assert entry == read
@@ -295,10 +295,10 @@ def test_an_export_with_an_undone_pivot_is_imported_unchanged(where: str) -> Non
         result = session.export(reverted=False).messages
     with Store.open(where, durable=False) as store:
         fill(store, "b", result)
-    before = told(where, "b")
+    before = stored_state(where, "b")
     with Store.open(where, durable=False) as store:
         fill(store, "b", result)
-    assert told(where, "b") == before
+    assert stored_state(where, "b") == before
     assert [operation[0] for operation in before["acts"]] == ["pivot"]
     with opened(where, "b") as session:
         assert session.export(reverted=False).messages == result

@@ -1,4 +1,4 @@
-"""The corpus of real transcripts: where it is, its files, and how they are read."""
+"""The corpus of real transcripts: its folder, its manifest, and cached reading."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Records bent out of shape, and what must hold of all that is read of them nevertheless."""
+"""Damaged records, and checks of the sessions that are read from them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -51,8 +51,8 @@ def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 @st.composite
-def bent(draw: st.DrawFn, record: Any) -> Any:
-    """A record of which fields are gone, or hold something else."""
+def damaged(draw: st.DrawFn, record: Any) -> Any:
+    """A record with fields removed or replaced."""
     value = deepcopy(record)
     for _ in range(draw(st.integers(0, 2))):
         index = draw(st.sampled_from([(), *_places(value)]))
@@ -68,14 +68,14 @@ def bent(draw: st.DrawFn, record: Any) -> Any:
     return value
 
 
-def bent_lines(records: Sequence[Any]) -> st.SearchStrategy[list[Any]]:
-    """Such records, in any order and number."""
-    sample = st.sampled_from(list(records)).flatmap(bent)
+def damaged_lines(records: Sequence[Any]) -> st.SearchStrategy[list[Any]]:
+    """Some of these records, damaged, in any order."""
+    sample = st.sampled_from(list(records)).flatmap(damaged)
     return st.lists(sample | st.sampled_from(ODD), max_size=12)
 
 
 def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:
-    """All that can be read of these records; what cannot is BadInput and nothing else."""
+    """The sessions of the readable records; others must raise BadInput and nothing else."""
     importer = format("kept.jsonl")
     sessions = SessionCollector(format.name)
     for line, record in enumerate(records, 1):
@@ -89,7 +89,7 @@ def read_leniently(format: Format, records: Sequence[Any]) -> list[Transcript]:
 
 
 def assert_acceptable(messages: Sequence[Message]) -> None:
-    """Whatever was read can be kept, read again, and shown."""
+    """Check that messages can be stored, read back and viewed."""
     for message in messages:
         assert decode_message(encode(message)) == message
     Viewer(Log(counter(FOLDMARK.estimate), messages), FOLDMARK).view()

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tests.support.corpus import Json
 from tests.support.provider_types import assert_accepted, plain, with_ids
 
-# Lists as programs keep them: with fields of their own, and in orders that no API takes.
+# Lists as programs store them: with extra fields, and in orders that no API accepts.
 LISTS: dict[str, list[Json]] = {
     "openai-chat": [
         {"role": "system", "content": [{"type": "text", "text": "Be brief."}], "at": 1},

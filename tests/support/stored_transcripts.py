@@ -1,4 +1,4 @@
-"""Transcripts in stores, for tests: Claude Code's lines by hand, and all that a store tells."""
+"""Lines of Claude Code, imports into stores, and the state of a stored session, for tests."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _WORDS = ("parser", "printer", "lexer", "summary", "line 3")
 
 
 class Lines:
-    """The lines of a transcript, each a child of the one before unless it is said otherwise."""
+    """Builds the lines of a transcript; the parent of each is the previous one by default."""
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []
@@ -30,7 +30,7 @@ class Lines:
         self._last: str | None = None
 
     def add(self, kind: str, parent: str | None = "", **fields: Any) -> str:
-        """A line; its id."""
+        """Add a line and return its id."""
         self._count += 1
         name = f"u{self._count}"
         facts: dict[str, Any] = {
@@ -50,16 +50,16 @@ class Lines:
         return name
 
     def user(self, content: Any, parent: str | None = "", **fields: Any) -> str:
-        """What the user says, or a tool."""
+        """Add a line of the user, or with tool results."""
         return self.add("user", parent, message={"role": "user", "content": content}, **fields)
 
     def result(self, call: str, content: Any = "done", **fields: Any) -> str:
-        """The result of a call, with its copy for the screen."""
+        """Add the result of a call, with its copy for the screen."""
         block = {"type": "tool_result", "tool_use_id": call, "content": content}
         return self.user([block], toolUseResult={"stdout": "never shown"}, **fields)
 
     def answer(self, id: str, *blocks: Any, model: str = "claude-x", **fields: Any) -> str:
-        """One line of an answer: words, or calls by their names."""
+        """Add a line of a reply: texts, and calls, which have at most three letters."""
         content = [
             {"type": "tool_use", "id": item, "name": "Read", "input": {"file_path": f"{item}.py"}}
             if len(item) <= 3
@@ -71,78 +71,89 @@ class Lines:
         return self.add("assistant", message={**message, "usage": usage}, **fields)
 
     def step(self, call: str, output: str = "") -> str:
-        """An answer with one call, and its result."""
+        """Add a reply with one call, and its result."""
         self.answer(f"m-{call}", f"I look at parser {call}", call)
         return self.result(call, output or f"line {call} of a parser\n" * 40)
 
     def compact(self, summary: str = "All in one summary.", **metadata: Any) -> str:
-        """A compaction."""
+        """Add a compaction."""
         facts = {"trigger": "auto", "preTokens": 9_000, **metadata}
         self.add("system", None, subtype="compact_boundary", compactMetadata=facts)
         return self.user(summary, isCompactSummary=True, isVisibleInTranscriptOnly=True)
 
     def microcompact(self, *calls: str) -> str:
-        """A prune."""
+        """Add a prune."""
         facts = {"compactedToolIds": list(calls), "tokensSaved": 1}
         return self.add("system", subtype="microcompact_boundary", microcompactMetadata=facts)
 
     def other(self, **line: Any) -> None:
-        """A line that is no part of the conversation."""
+        """Add a line that is not part of the conversation."""
         self.all.append(line)
 
 
 def write(path: Path, lines: Iterable[Any]) -> Path:
-    """A file of these lines."""
+    """Write these lines to a file and return its path."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
-def imported(where: str, path: Path, format: str | None = None) -> list[ImportResult]:
-    """A file taken into a store."""
+def import_file(where: str, path: Path, format: str | None = None) -> list[ImportResult]:
+    """Import a file into a store."""
     with Store.open(where, durable=False) as store, open_reading(path, format=format) as reading:
         return store_reading(store, reading, estimate=FOLDMARK.estimate)
 
 
-def grown(
+def import_growing(
     where: str, path: Path, lines: Sequence[Any], step: int = 1, format: str | None = None
 ) -> list[ImportResult]:
-    """A file taken into a store again and again, as it grows."""
+    """Import a file each time that it has grown by some lines."""
     result: list[ImportResult] = []
     for end in [*range(step, len(lines), step), len(lines)]:
         write(path, lines[:end])
-        with suppress(UnrecognizedFormat):  # titles alone, which may come first, are no transcript
-            result = imported(where, path, format)
+        with suppress(UnrecognizedFormat):  # a file with titles only
+            result = import_file(where, path, format)
     return result
 
 
-def told(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
-    """All that a store tells of a session: equal dictionaries are equal sessions."""
-    transcript: dict[str, Any] = {}
+def stored_state(where: str, session: str, *, searching: bool = True) -> dict[str, Any]:
+    """All content of a stored session, equal for equal sessions."""
+    state: dict[str, Any] = {}
     for policy in (FOLDMARK, OPENCODE):
-        with opened(where, session, policy=policy) as item:
-            view, plan = item.view(), item.plan()
-            transcript[policy.name] = (bytes_of(view), view.indexes, view.tokens, plan)
-            transcript["export"] = plain(item.export())
-            transcript["hits"] = [item.search(word) for word in _WORDS if searching]
+        with opened(where, session, policy=policy) as opened_session:
+            view, plan = opened_session.view(), opened_session.plan()
+            state[policy.name] = (bytes_of(view), view.indexes, view.tokens, plan)
+            state["export"] = plain(opened_session.export())
+            state["hits"] = [opened_session.search(word) for word in _WORDS if searching]
     with Store.open(where, durable=False) as store:
         row = store.resolve(session)
-        transcript["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
-        transcript["acts"] = [_act(store, row.key, act) for act in store.operations(row.key)]
+        state["row"] = (row.info, row.places, row.parts, row.tokens, row.size, row.settled)
+        state["acts"] = [
+            _operation_state(store, row.key, operation) for operation in store.operations(row.key)
+        ]
         with store.engine.reading():
-            transcript["past"] = load(store.engine, row, Slice(), sized=True).past
-    return transcript
+            state["past"] = load(store.engine, row, Slice(), sized=True).past
+    return state
 
 
-def _act(store: Store, key: int, act: Operation) -> Any:
+def _operation_state(store: Store, key: int, operation: Operation) -> Any:
     rows = store.engine.read(
-        "SELECT marks FROM acts WHERE session = ? AND number = ?", (key, act.number)
+        "SELECT marks FROM acts WHERE session = ? AND number = ?", (key, operation.number)
     )
     marks = unpack_marks(rows[0][0]) if rows[0][0] else None
-    return (act.kind, act.place, act.marker, act.summary, act.tail, act.tail_id, act.state, marks)
+    return (
+        operation.kind,
+        operation.place,
+        operation.marker,
+        operation.summary,
+        operation.tail,
+        operation.tail_id,
+        operation.state,
+        marks,
+    )
 
 
 def messages(found: Transcript) -> list[tuple[str, list[str]]]:
-    """Ids and texts, to be compared at a glance."""
+    """The ids and texts of messages."""
     return [
         (
             message.id,

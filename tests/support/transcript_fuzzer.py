@@ -1,4 +1,4 @@
-"""Real and made-up transcripts, spoiled by chance: bytes, lines, fields, kinds of values."""
+"""Pieces of real transcripts, damaged at random: bytes, lines, fields and values."""
 
 import json
 import random
@@ -17,7 +17,7 @@ _ODD: tuple[Any, ...] = (
 
 @cache
 def material(corpus: Path) -> tuple[bytes, ...]:
-    """Stretches of every file, small enough to be read many thousand times."""
+    """Pieces of every file, small enough to be read thousands of times."""
     session: list[bytes] = []
     for path in sorted(corpus.glob("*/*")):
         lines = path.read_bytes().splitlines(keepends=True)
@@ -31,7 +31,7 @@ def material(corpus: Path) -> tuple[bytes, ...]:
 
 
 def _small(data: bytes) -> bytes:
-    """A document of which each list keeps its first few items."""
+    """A document with the first items of each list."""
 
     def cut(value: Any) -> Any:
         if isinstance(value, list):
@@ -44,7 +44,7 @@ def _small(data: bytes) -> bytes:
 
 
 def spoiled(data: bytes, chance: random.Random) -> bytes:
-    """The same with a few things wrong."""
+    """The data with one to five random errors."""
     for _ in range(chance.choice((1, 1, 2, 3, 5))):
         data = chance.choice(_WAYS)(data, chance)
     return data

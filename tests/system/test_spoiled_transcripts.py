@@ -1,6 +1,6 @@
-"""Spoiled transcripts: a typed error or a valid session, never anything else.
+"""Damaged transcripts give BadInput or a valid session, and nothing else.
 
-FOLDMARK_EXAMPLES=100000 looks harder.
+FOLDMARK_EXAMPLES=100000 tries harder.
 """
 
 import random
@@ -49,7 +49,7 @@ def assert_acceptable(transcript: Transcript) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_spoiled_transcripts_are_refused_or_valid(corpus: Path, seed: int) -> None:
+def test_damaged_transcripts_are_refused_or_valid(corpus: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - chance that can be had again
     names = [item.name for item in formats()]
     readable = 0
@@ -63,7 +63,7 @@ def test_spoiled_transcripts_are_refused_or_valid(corpus: Path, seed: int) -> No
         except BadInput:
             continue
         except Exception as error:
-            # Kept, so that it can be looked at.
+            # Keep the file for inspection.
             Path(f"/tmp/spoiled-{seed}-{number}").write_bytes(data)  # noqa: S108
             raise AssertionError(f"{type(error).__name__}: {error} ({forced})") from error
         readable += 1

@@ -1,4 +1,4 @@
-"""Frees the transcripts that a test file has read."""
+"""Frees the cached transcripts of each test file."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.support.corpus import read, views
 
 @pytest.fixture(scope="module", autouse=True)
 def drop_read_transcripts() -> Iterator[None]:
-    """Empty the caches after each file: all transcripts together take much memory."""
+    """Empty the caches after each file, as all transcripts together take much memory."""
     yield
     views.cache_clear()
     read.cache_clear()

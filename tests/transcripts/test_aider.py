@@ -1,4 +1,4 @@
-"""Aider's chat histories: what is said in them, and the same file put together again."""
+"""Chat histories of Aider: their messages, and files rebuilt from them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -37,8 +37,8 @@ def read(text: str, name: str = "notes.md") -> list[Transcript]:
     return sessions.transcripts()
 
 
-def assert_put_together(sessions: Sequence[Transcript], whole: str) -> None:
-    """The file again, line by line and with its marks; all but spaces and blank lines at ends."""
+def assert_rebuilt(sessions: Sequence[Transcript], whole: str) -> None:
+    """Check that the sessions contain every line of the file, apart from surrounding blanks."""
     reply = [line.strip() for line in whole.split("\n") if not NOTHING.fullmatch(line)]
     pieces = [piece for session in sessions for piece in written(session)]
     assert len(reply) == len(pieces)
@@ -50,7 +50,7 @@ def assert_put_together(sessions: Sequence[Transcript], whole: str) -> None:
 
 
 def written(session: Transcript) -> Iterator[tuple[str, ...]]:
-    """How each line may stand in a file: of an output only the first must be marked."""
+    """The forms that each line may have in a file; only the first of an output needs a mark."""
     if session.info.title:
         yield (f"# {session.info.title}",)
     for message in session.messages:
@@ -79,7 +79,7 @@ def told(session: Transcript) -> list[tuple[Kind, str]]:
     return [(kind(message), text(message)) for message in session.messages]
 
 
-# --- what is said ---------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------
 
 
 def test_a_session_has_prompts_replies_and_outputs() -> None:
@@ -161,7 +161,7 @@ def test_a_file_without_trailing_spaces_is_read_by_its_prefixes() -> None:
     assert [kind for kind, _ in told(session)] == ["output", "user", "reply", "output"]
 
 
-# --- the same file again --------------------------------------------------------------------
+# --- rebuilt files --------------------------------------------------------------------------
 
 PIECES = (
     *(HEADER, BANNER, TURN, "\n", "  \n", "    \n", "word\n", "word  \n", "#### ask  \n"),
@@ -176,7 +176,7 @@ def test_a_file_can_be_rebuilt_from_its_sessions(pieces: list[str], end: str) ->
     whole = "".join(pieces) + end
     sessions = read(whole)
     if sessions:
-        assert_put_together(sessions, whole)
+        assert_rebuilt(sessions, whole)
     else:
         assert not whole.strip()
     for session in sessions:
@@ -186,7 +186,7 @@ def test_a_file_can_be_rebuilt_from_its_sessions(pieces: list[str], end: str) ->
 
 @given(st.text(max_size=60))
 def test_any_text_can_be_rebuilt(whole: str) -> None:
-    assert_put_together(read(whole), whole)
+    assert_rebuilt(read(whole), whole)
 
 
 # --- files ----------------------------------------------------------------------------------
@@ -222,4 +222,4 @@ def test_a_line_that_is_not_utf8_is_refused_with_its_number(tmp_path: Path) -> N
 def test_a_real_file_can_be_rebuilt(corpus: Path) -> None:
     sessions = read_sessions(corpus / REAL)
     assert len(sessions) == 246
-    assert_put_together(sessions, (corpus / REAL).read_bytes().decode())
+    assert_rebuilt(sessions, (corpus / REAL).read_bytes().decode())

@@ -1,4 +1,4 @@
-"""Transcripts of Claude Code: answers in pieces, prunes, compactions, rewinds and subagents."""
+"""Transcripts of Claude Code: replies in pieces, prunes, compactions, rewinds and subagents."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def tool(found: Transcript, call: str) -> ToolPart:
     return part
 
 
-# --- what is said --------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------
 
 
 def test_the_lines_of_a_reply_are_one_message(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_replies_of_the_program_itself_are_not_shown(tmp_path: Path) -> None:
     assert "overloaded" not in str(view_of(*session.messages))
 
 
-# --- which session it is -------------------------------------------------------------------
+# --- sessions ------------------------------------------------------------------------------
 
 
 def test_a_session_has_the_id_of_its_file_name_if_that_is_a_uuid(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_titles_of_the_user_override_those_of_the_program(
     assert (main.info.title or None, side.info.title) == (title, "subagent one")
 
 
-# --- what is shown of it -------------------------------------------------------------------
+# --- compactions, prunes and reverts -------------------------------------------------------
 
 
 def view_text(found: Transcript) -> str:
@@ -377,11 +377,7 @@ def test_titles_usage_and_models_of_a_real_file(corpus: Path) -> None:
     assert isinstance(session.info, SessionInfo)
 
 
-# --- spoiled -------------------------------------------------------------------------------
-
-
 def test_steps_are_emitted_while_the_file_is_read(tmp_path: Path) -> None:
-    """A message is told once nothing more can be added to it, not when all is read."""
     lines = Lines()
     for number in range(40):
         lines.user(f"Turn {number}")

@@ -1,4 +1,4 @@
-"""Recorded traffic with Anthropic's API: conversations that requests repeat, told once."""
+"""Recorded traffic with Anthropic's API: conversations that requests repeat."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def reply(number: int, *content: Line, **more: Any) -> Line:
 
 
 def exchange(messages: list[Line], answer: Line | None = None, **body: Any) -> Line:
-    """A line: the request and its answer."""
+    """A line with a request and its reply."""
     prompt = {"model": "claude-x", "system": "Help.", "tools": TOOLS, "messages": messages, **body}
     url = "https://api.anthropic.com/v1/messages?beta=true"
     return {
@@ -360,7 +360,7 @@ def test_an_unreadable_line_adds_nothing() -> None:
 
 
 def bare(message: Line) -> Line:
-    """A message without the marks where a cached prefix ends."""
+    """A message without cache marks."""
     blocks: list[Line] = message["content"]
     rest = [{name: block[name] for name in block if name != "cache_control"} for block in blocks]
     return {"role": message["role"], "content": rest}
@@ -372,14 +372,14 @@ def real_request(corpus: Path, number: int) -> list[Line]:
 
 
 def real_halves(corpus: Path) -> tuple[list[Message], list[Message]]:
-    """What was said before the compaction, and after its summary."""
+    """The messages before the compaction, and those after its summary."""
     (session,) = read_sessions(corpus / REAL)
     (pivot,) = Log(counter(FOLDMARK.estimate), session.messages).pivots
     return list(session.messages[: pivot.marker]), list(session.messages[pivot.summary + 1 :])
 
 
 def test_a_real_file_has_as_many_messages_as_are_counted_up_to_its_compaction(corpus: Path) -> None:
-    # The manifest counts the request for the summary, line 35: all that came before it, and it.
+    # The manifest counts the messages of line 35, the request for the summary.
     before, after = real_halves(corpus)
     calls = [part for message in before for part in message.parts if isinstance(part, ToolPart)]
     assert (len(encode(before, "anthropic")) + 1, len(calls)) == (27, 11)
@@ -396,7 +396,7 @@ def test_requests_of_a_real_file_can_be_rebuilt(corpus: Path) -> None:
     before, after = real_halves(corpus)
     assert list(map(bare, encode(before, "anthropic")))[:25] == real_request(corpus, 32)
     again = list(map(bare, encode(after, "anthropic")))
-    # The first message held the summary, which is the pivot's now.
+    # The summary was in the first message, and is now that of the compaction.
     first, *rest = real_request(corpus, 63)
     assert again[1:5] == rest
     summary = [block for block in first["content"] if block not in again[0]["content"]]

@@ -1,4 +1,4 @@
-"""Transcripts of Codex: items that make answers, what steps took, and what compactions leave."""
+"""Transcripts of Codex: replies of several items, token usage, rollbacks and compactions."""
 
 import json
 from pathlib import Path
@@ -201,7 +201,7 @@ def test_items_are_written_back_unchanged(tmp_path: Path) -> None:
     assert write_list(OpenAIResponses(), session.messages) == [one["payload"] for one in lines]
 
 
-# --- what steps took ------------------------------------------------------------------------
+# --- token usage ----------------------------------------------------------------------------
 
 
 def test_usage_comes_after_its_step(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_an_estimate_after_a_compaction_belongs_to_no_reply(tmp_path: Path) -> N
     assert not second.tokens
 
 
-# --- taking back ----------------------------------------------------------------------------
+# --- rollbacks ------------------------------------------------------------------------------
 
 
 def test_rolled_back_turns_are_reverted(tmp_path: Path) -> None:
@@ -359,8 +359,6 @@ def test_calls_that_a_compaction_repeats_are_counted_once(tmp_path: Path) -> Non
     assert isinstance(last, Message)
     assert has_result(last.parts[0])
 
-
-# --- anything else --------------------------------------------------------------------------
 
 # --- real files -----------------------------------------------------------------------------
 

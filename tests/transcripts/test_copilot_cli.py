@@ -1,4 +1,4 @@
-"""Copilot CLI's events: hand-written ones, real ones, and ones with something wrong in them."""
+"""Events of GitHub Copilot CLI."""
 
 import json
 from pathlib import Path
@@ -250,7 +250,7 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path):
     assert call.state.output == "ok"
 
 
-# --- what is wrong, and what is real ---
+# --- ids and real files ---
 
 
 def test_the_same_file_gives_the_same_messages(tmp_path: Path):

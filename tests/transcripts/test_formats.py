@@ -1,4 +1,4 @@
-"""Which format a file is of, and formats that others add."""
+"""Formats that other packages add."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def installed(folder: Path, code: str, target: str = "diary_format:Diary") -> Path:
-    """A package with an entry point, as pip would leave it."""
+    """A package with an entry point, as pip installs it."""
     (folder / "diary_format.py").write_text(code)
     facts = folder / "diary_format-1.0.dist-info"
     facts.mkdir()
@@ -68,7 +68,7 @@ EPISODE: Json = {
 
 
 def with_example(folder: Path) -> Path:
-    """The example of a plugin, installed."""
+    """The example plugin, installed."""
     return installed(folder, EXAMPLE.read_text(), "diary_format:TauBench")
 
 

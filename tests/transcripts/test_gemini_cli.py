@@ -1,4 +1,4 @@
-"""Gemini CLI's sessions in their three shapes: hand-written, real, and bent."""
+"""Sessions of Gemini CLI: documents, lines, and saved contents."""
 
 import json
 from pathlib import Path
@@ -326,7 +326,7 @@ def test_lists_of_other_apis_are_not_recognized(tmp_path: Path, whole: Any):
         assert not GeminiCli.recognizes(source.head)
 
 
-# --- what is wrong, and what is real ---
+# --- ids and real files ---
 
 
 def test_the_same_file_gives_the_same_messages(tmp_path: Path):

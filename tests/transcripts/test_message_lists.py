@@ -15,7 +15,7 @@ from foldmark.transcripts.formats.api_lists import AnthropicLists, ChatLists, Re
 from foldmark.transcripts.read import read_file, read_sessions
 from foldmark.transcripts.source import open_source
 from foldmark.wire.formats import decode, encode
-from tests.support.malformed_records import assert_acceptable, bent_lines, read_leniently
+from tests.support.malformed_records import assert_acceptable, damaged_lines, read_leniently
 from tests.support.view_lines import view_of
 
 ANTHROPIC, RESPONSES, CHAT = AnthropicLists, ResponsesLists, ChatLists
@@ -166,7 +166,7 @@ def test_the_view_shows_the_messages_of_the_list(tmp_path: Path, format: Format)
     assert "user: look" in lines
 
 
-# --- what stands beside the messages --------------------------------------------------------
+# --- other fields of requests ---------------------------------------------------------------
 
 
 def test_a_leading_system_message_is_the_system_prompt(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_replies_have_a_finish_reason(tmp_path: Path) -> None:
         assert finishes == ["tool-calls", "stop"]
 
 
-# --- recognising ----------------------------------------------------------------------------
+# --- recognition ----------------------------------------------------------------------------
 
 CHAT_TOOL: Line = {"type": "function", "function": {"name": "ls"}}
 ANTHROPIC_TOOL: Line = {"name": "ls", "input_schema": {"type": "object"}}
@@ -348,7 +348,7 @@ def test_recognition_raises_for_no_json(tmp_path_factory: Any, values: list[Any]
         assert not isinstance(values[0], dict | list)
 
 
-# --- anything else --------------------------------------------------------------------------
+# --- damaged lists ------------------------------------------------------------------------
 
 
 @each_format
@@ -373,7 +373,7 @@ def test_bent_lists_requests_and_messages_are_refused_or_readable(
 ) -> None:
     whole = LISTS[format.name]
     body: Line = {FIELDS[format.name]: whole, "tools": [CHAT_TOOL], "system": "x", "response": {}}
-    for session in read_leniently(format, data.draw(bent_lines([whole, body, *whole]))):
+    for session in read_leniently(format, data.draw(damaged_lines([whole, body, *whole]))):
         assert_acceptable(session.messages)
         assert len({message.id for message in session.messages}) == len(session.messages)
 
@@ -383,7 +383,7 @@ def test_bent_lists_requests_and_messages_are_refused_or_readable(
 def test_every_list_that_is_read_is_written_back_unchanged(
     format: Format, data: st.DataObject
 ) -> None:
-    messages: list[Any] = data.draw(bent_lines(LISTS[format.name]))
+    messages: list[Any] = data.draw(damaged_lines(LISTS[format.name]))
     sessions = read_leniently(format, [messages])
     if sessions:
         assert again(sessions[0], format) == messages

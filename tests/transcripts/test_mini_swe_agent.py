@@ -236,7 +236,7 @@ def test_responses_are_read_completely(tmp_path: Path) -> None:
     assert info.tokens.total == 11
 
 
-# --- what is said of a run ------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------
 
 
 def test_a_run_has_its_task_folder_and_model(tmp_path: Path) -> None:
@@ -255,8 +255,6 @@ def test_a_run_has_its_task_folder_and_model(tmp_path: Path) -> None:
     _, info = first_reply(session)
     assert (info.provider_id, info.model_id) == ("google", "gemini-x")
 
-
-# --- anything else --------------------------------------------------------------------------
 
 # --- real files -----------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def call(name: str, **arguments: Any) -> Event:
 
 
 def asked(event: Event, name: str, response: str, *calls: Event, **message: Any) -> Event:
-    """An event with the call it belongs to, and with the whole response that made it."""
+    """An event with its call and the whole response that requested it."""
     text = {"role": "assistant", "content": "I look.", "tool_calls": list(calls), **message}
     usage = {"prompt_tokens": 9, "completion_tokens": 2}
     value = {"id": response, "model": "claude-x", "choices": [{"message": text}], "usage": usage}
@@ -341,8 +341,6 @@ def test_a_task_that_is_not_an_event_is_a_prompt(tmp_path: Path) -> None:
     again = read(tmp_path, user(1, "fix it, please"), instruction="fix it")
     assert view_of(*again.messages) == ["user: fix it, please"]
 
-
-# --- anything else --------------------------------------------------------------------------
 
 # --- real files -----------------------------------------------------------------------------
 

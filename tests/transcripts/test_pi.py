@@ -32,7 +32,7 @@ from foldmark.transcripts.formats.pi import Pi
 from foldmark.transcripts.read import read_sessions
 from tests.support.malformed_records import read_leniently
 from tests.support.stored_sessions import opened
-from tests.support.stored_transcripts import imported
+from tests.support.stored_transcripts import import_file
 from tests.support.transcript_reading import first_reply, read, requests, texts
 from tests.support.view_lines import lines_of, view_of
 
@@ -76,7 +76,7 @@ def words(text: str) -> Line:
 
 
 def tree(*lines: Line) -> list[Line]:
-    """Entries with names of their own, each on the one before it unless it tells another."""
+    """Entries with ids; the parent of each is the previous one by default."""
     value: list[Line] = [header(version=3)]
     last: str | None = None
     for number, line in enumerate(lines):
@@ -212,7 +212,7 @@ def test_a_failed_reply_is_not_shown(tmp_path: Path) -> None:
     assert view_of(*session.messages) == ["user: look"]
 
 
-# --- what is told by the program ------------------------------------------------------------
+# --- commands and extensions ----------------------------------------------------------------
 
 
 def ran(**more: Any) -> Line:
@@ -359,14 +359,14 @@ def test_a_continued_branch_is_complete(tmp_path: Path) -> None:
     )
     assert texts(read(tmp_path, *lines)) == ["root", "left", "left again"]
     where = str(tmp_path / "kept.db")
-    (rest,) = imported(where, tmp_path / "kept.jsonl")
+    (rest,) = import_file(where, tmp_path / "kept.jsonl")
     with opened(where, rest.id) as session:
         assert texts(session.export(reverted=False)) == ["root", "left", "left again"]
 
 
 @given(st.lists(st.integers(0, 30), max_size=30))
 def test_messages_are_those_of_the_current_branch(places: list[int]) -> None:
-    branches: list[list[str]] = [[]]  # those that end with each entry, the newest last
+    branches: list[list[str]] = [[]]  # the branch that ends with each entry
     lines: list[Line] = [header(version=3)]
     for number, index in enumerate(places):
         branch = branches[index % len(branches)]
@@ -377,8 +377,6 @@ def test_messages_are_those_of_the_current_branch(places: list[int]) -> None:
     (session,) = read_leniently(Pi, lines)
     assert [message.id for message in session.messages] == branches[-1]
 
-
-# --- anything else --------------------------------------------------------------------------
 
 # --- real files -----------------------------------------------------------------------------
 
@@ -391,7 +389,7 @@ def test_in_a_real_file_only_aborted_calls_have_no_results(
     (session,) = read_sessions(corpus / REAL)
     broken = [message for message in session.messages if not all_answered(message)]
     errors = [message.info.error for message in broken if isinstance(message.info, AssistantInfo)]
-    # One was called when the user asked for a compaction.
+    # One call was pending when the user requested a compaction.
     assert len(broken) == 4
     assert sum(bool(error) for error in errors) == 3
 

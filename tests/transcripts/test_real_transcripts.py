@@ -1,4 +1,4 @@
-"""Every real transcript: recognised, counted, shown, sent to every provider, and stored."""
+"""Every real transcript, viewed and sent to every provider."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -43,17 +43,14 @@ each_wire = pytest.mark.parametrize("wire", WIRES)
 
 
 def lines(file: str) -> list[Json]:
-    """The JSON of a file: its lines, or the one document that it is."""
+    """The JSON values of a file: its lines, or its document."""
     data = (CORPUS / file).read_bytes()
     if data.startswith(b"{") and file.endswith("l"):
         return [json.loads(line) for line in data.splitlines()]
     return [json.loads(data)]
 
 
-# --- what is read --------------------------------------------------------------------------
-
-
-# --- what is shown -------------------------------------------------------------------------
+# --- views ---------------------------------------------------------------------------------
 
 
 @each_file
@@ -93,7 +90,7 @@ def test_every_text_of_the_user_is_in_the_whole_view(entry: Json) -> None:
             assert not message.is_user or text <= facts
 
 
-# --- what is sent --------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------
 
 
 @each_file
@@ -127,7 +124,7 @@ OPAQUE = {
 
 
 def opaque(value: Any) -> Iterator[tuple[str, str]]:
-    """What is opaque in JSON, and the wire that may have it."""
+    """The opaque texts in JSON, and the API that may have each."""
     if isinstance(value, list):
         for item in cast("list[Any]", value):
             yield from opaque(item)
@@ -140,7 +137,7 @@ def opaque(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def secrets(file: str) -> dict[str, str]:
-    """The opaque texts of a file; beginnings are enough to find them by."""
+    """The beginnings of the opaque texts of a file."""
     if file.endswith(".md"):
         return {}
     return {json.dumps(item)[1:41]: wire for item, wire in opaque(lines(file))}
@@ -170,7 +167,7 @@ def test_another_model_gets_nothing_opaque_and_accepts_the_rest(entry: Json) -> 
         infos = [message.info for message in session.messages]
         answers = [info for info in infos if isinstance(info, AssistantInfo) and not info.summary]
         if not all(info.model_id for info in answers):
-            continue  # of an answer by nobody in particular, anybody may be the author
+            continue  # any model may be the author of a reply without a model
         shown = viewed(session, "another:model").messages
         for wire in WIRES:
             messages = request(shown, wire)
@@ -183,12 +180,12 @@ def test_another_model_gets_nothing_opaque_and_accepts_the_rest(entry: Json) -> 
 
 
 def asked(messages: list[Message]) -> Iterator[tuple[View, bool]]:
-    """The view before each answer, and whether a pivot lies between it and the one before."""
+    """The view before each reply, and whether its pivot is new."""
     log = Log(by_classes)
     viewer = Viewer(log, FOLDMARK)
     pivot = None
     for message in messages:
-        # That for a summary is another's.
+        # The request for a summary is not part of the session.
         if isinstance(message.info, AssistantInfo) and not message.info.summary:
             view = viewer.view()
             yield view, view.pivot != pivot
@@ -212,7 +209,7 @@ def test_9_on_every_wire_a_request_begins_with_the_one_before(
 
 
 def some(found: list[tuple[View, bool]]) -> Iterator[tuple[View, bool]]:
-    """Some of the requests, all about pivots: what holds over several steps holds over each."""
+    """Some of the requests, and all near pivots."""
     is_anew, was_anew = False, False
     for index, (view, begins) in enumerate(found):
         is_anew = is_anew or begins
@@ -229,7 +226,7 @@ def test_9_requests_of_real_sessions_extend_each_other(entry: Json, wire: str) -
         assert_extended(list(some(list(asked(list(session.messages))))), wire)
 
 
-# --- messages of the wires -----------------------------------------------------------------
+# --- messages of the APIs ------------------------------------------------------------------
 
 
 def _of_lines(file: str) -> Iterator[list[Json]]:
@@ -295,7 +292,7 @@ def test_the_api_of_a_list_is_recognized(entry: Json) -> None:
 
 
 def is_bare(message: Json) -> bool:
-    """Whether a message is mere texts, as OpenAI's chat writes them as well."""
+    """Whether a message has only texts, which OpenAI's chat writes the same way."""
     content = message["content"]
     return isinstance(content, str) or all(block["type"] == "text" for block in content)
 

@@ -1,4 +1,4 @@
-"""Files as they lie there: lines, documents and texts; and what is not there yet."""
+"""The records of files: lines, documents and texts, complete and unfinished."""
 
 import json
 from io import BytesIO
@@ -94,7 +94,7 @@ def test_a_line_or_document_over_the_limit_is_refused() -> None:
         source(b"[\n" + b"1,\n" * 3_000, 2**10)
 
 
-# --- what is not there yet -----------------------------------------------------------------
+# --- unfinished files ----------------------------------------------------------------------
 
 
 def test_a_last_line_is_read_once_it_is_complete() -> None:
@@ -150,7 +150,7 @@ def test_an_incomplete_first_line_or_document_is_refused(tmp_path: Path) -> None
             source(data)
 
 
-# --- what is none --------------------------------------------------------------------------
+# --- other files ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n", MARK, b"ab\0cd", b"x" * 3_000_000 + b"\0"])

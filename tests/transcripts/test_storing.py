@@ -1,4 +1,4 @@
-"""A transcript taken into a store again and again, as it grows, is there as if taken once."""
+"""A growing transcript that is imported repeatedly is stored as if imported once."""
 
 import os
 import signal
@@ -16,7 +16,14 @@ from foldmark.store.store import Store
 from foldmark.transcripts.read import open_reading
 from foldmark.transcripts.store import store_reading
 from tests.support.stored_sessions import bytes_of, opened
-from tests.support.stored_transcripts import SESSION, Lines, grown, imported, told, write
+from tests.support.stored_transcripts import (
+    SESSION,
+    Lines,
+    import_file,
+    import_growing,
+    stored_state,
+    write,
+)
 
 CASES: dict[str, Callable[[Lines], None]] = {}
 Case = Callable[[Lines], None]
@@ -192,13 +199,13 @@ def test_a_file_that_grew_line_by_line_is_as_if_imported_at_once(
     lines = Lines()
     CASES[name](lines)
     path, once = tmp_path / f"{SESSION}.jsonl", str(tmp_path / "once.db")
-    grown(where, path, lines.all)
-    imported(once, path)
+    import_growing(where, path, lines.all)
+    import_file(once, path)
     for session in ids(name):
-        assert told(where, session) == told(once, session)
-    assert [item.state for item in imported(where, path)] == ["same"] * len(ids(name))
+        assert stored_state(where, session) == stored_state(once, session)
+    assert [item.state for item in import_file(where, path)] == ["same"] * len(ids(name))
     for session in ids(name):
-        assert told(where, session) == told(once, session)
+        assert stored_state(where, session) == stored_state(once, session)
 
 
 REAL = {
@@ -218,17 +225,17 @@ def test_a_real_file_that_grew_is_as_if_imported_at_once(
     path, once = tmp_path / Path(name).name, str(tmp_path / "once.db")
     for end in [*range(REAL[name], len(lines), len(lines) // 3), len(lines)]:
         path.write_bytes(b"".join(lines[:end]))
-        imported(where, path)
-    (result,) = imported(once, path)
-    assert told(where, result.id) == told(once, result.id)
-    assert [item.state for item in imported(where, path)] == ["same"]
+        import_file(where, path)
+    (result,) = import_file(once, path)
+    assert stored_state(where, result.id) == stored_state(once, result.id)
+    assert [item.state for item in import_file(where, path)] == ["same"]
 
 
-# --- what was done to it in the store ------------------------------------------------------
+# --- changes in the store ------------------------------------------------------------------
 
 
 def rewound() -> Lines:
-    """A prune, a pivot and a rewind, in this order."""
+    """A prune, a compaction and a rewind, in this order."""
     lines = Lines()
     lines.user("Fix the parser")
     lines.step("a")
@@ -250,13 +257,13 @@ def test_what_was_undone_stays_undone_when_the_file_grows(
 ) -> None:
     lines = rewound()
     path = write(tmp_path / "a.jsonl", lines.all)
-    imported(where, path)
+    import_file(where, path)
     with opened(where, SESSION) as session:
         assert [act.kind for act in session.operations()] == ["prune", "pivot", "revert"]
         session.undo(number)
         view = bytes_of(session.view())
     lines.step("e")
-    (result,) = imported(where, write(path, lines.all))
+    (result,) = import_file(where, write(path, lines.all))
     assert (result.state, result.pivots, result.pruned) == ("grown", 0, 0)
     with opened(where, SESSION) as session:
         states = [act.state for act in session.operations()]
@@ -267,7 +274,7 @@ def test_what_was_undone_stays_undone_when_the_file_grows(
 
 
 def test_a_rewind_is_an_operation_that_can_be_undone(where: str, tmp_path: Path) -> None:
-    imported(where, write(tmp_path / "a.jsonl", rewound().all))
+    import_file(where, write(tmp_path / "a.jsonl", rewound().all))
     with opened(where, SESSION, policy=OPENCODE) as session:
         after = bytes_of(session.view())
         assert b"But that" in after
@@ -283,11 +290,11 @@ def test_a_rewind_is_an_operation_that_can_be_undone(where: str, tmp_path: Path)
 
 
 def unchanged(where: str, path: Path, error: type[Exception], words: str) -> None:
-    """An import that is refused leaves a session as it was."""
-    before = told(where, SESSION)
+    """Check that an import is refused and leaves the session unchanged."""
+    before = stored_state(where, SESSION)
     with pytest.raises(error, match=words):
-        imported(where, path)
-    assert told(where, SESSION) == before
+        import_file(where, path)
+    assert stored_state(where, SESSION) == before
 
 
 def test_a_session_that_was_continued_in_the_store_is_not_overwritten(
@@ -296,12 +303,12 @@ def test_a_session_that_was_continued_in_the_store_is_not_overwritten(
     lines = rewound()
     lines.answer("m10", "I wait", "w")
     path = write(tmp_path / "a.jsonl", lines.all)
-    imported(where, path)
+    import_file(where, path)
     with opened(where, SESSION) as session:
         session.user("I go on here")
-    assert imported(where, path)[0].state == "same"
+    assert import_file(where, path)[0].state == "same"
     lines.microcompact("b")
-    assert imported(where, write(path, lines.all))[0].state == "same"
+    assert import_file(where, write(path, lines.all))[0].state == "same"
     lines.result("w")
     unchanged(where, write(path, lines.all), SessionConflict, "continues differently after message")
     lines.user("I go on there")
@@ -315,10 +322,10 @@ def test_a_result_that_was_added_in_the_store_is_not_overwritten(
     lines.user("Fix the parser")
     lines.answer("m1", "I fix it", "w")
     path = write(tmp_path / "a.jsonl", lines.all)
-    imported(where, path)
+    import_file(where, path)
     with opened(where, SESSION) as session:
         session.result("w", "It ran here")
-    assert imported(where, path)[0].state == "same"
+    assert import_file(where, path)[0].state == "same"
     lines.result("w", "It ran there")
     unchanged(where, write(path, lines.all), SessionConflict, "from message 2 on")
 
@@ -326,12 +333,12 @@ def test_a_result_that_was_added_in_the_store_is_not_overwritten(
 def test_a_session_that_another_writes_to_is_left_alone(where: str, tmp_path: Path) -> None:
     lines = rewound()
     path = write(tmp_path / "a.jsonl", lines.all)
-    imported(where, path)
+    import_file(where, path)
     with opened(where, SESSION) as session:
         session.user("Mine")
         places = session.view().indexes
         with pytest.raises(SessionBusy, match=f"process {os.getpid()}"):
-            imported(where, path)
+            import_file(where, path)
         session.user("Mine still")
         assert session.view().indexes == (*places, places[-1] + 1)
 
@@ -352,22 +359,22 @@ def test_new_messages_are_counted_like_the_first_ones(where: str, tmp_path: Path
 def test_an_older_copy_of_a_file_changes_nothing(where: str, tmp_path: Path) -> None:
     lines = rewound()
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
-    imported(where, write(tmp_path / "a.jsonl", lines.all))
-    before = told(where, SESSION)
-    (result,) = imported(where, write(tmp_path / "b.jsonl", lines.all[:7]))
+    import_file(where, write(tmp_path / "a.jsonl", lines.all))
+    before = stored_state(where, SESSION)
+    (result,) = import_file(where, write(tmp_path / "b.jsonl", lines.all[:7]))
     assert result.state == "same"
-    assert told(where, SESSION) == before
+    assert stored_state(where, SESSION) == before
 
 
 def test_a_new_title_is_imported(where: str, tmp_path: Path) -> None:
     lines = rewound()
-    imported(where, write(tmp_path / "a.jsonl", lines.all))
+    import_file(where, write(tmp_path / "a.jsonl", lines.all))
     lines.other(type="custom-title", customTitle="The title", sessionId=SESSION)
-    (result,) = imported(where, write(tmp_path / "a.jsonl", lines.all))
+    (result,) = import_file(where, write(tmp_path / "a.jsonl", lines.all))
     assert (result.state, result.title) == ("grown", "The title")
 
 
-# --- whole or not at all -------------------------------------------------------------------
+# --- transactions --------------------------------------------------------------------------
 
 
 def sessions_in(where: str) -> list[str]:
@@ -382,7 +389,7 @@ def test_a_file_with_a_bad_line_is_not_imported(where: str, tmp_path: Path) -> N
     good = path.read_text()
     path.write_text(f"{good}\n\nno JSON\n{good}")
     with pytest.raises(BadInput, match=rf"a\.jsonl: line {len(lines.all) + 3}: not valid JSON"):
-        imported(where, path)
+        import_file(where, path)
     assert sessions_in(where) == []
     with Store.open(where) as store, open_reading(path, lenient=True) as reading:
         assert len(store_reading(store, reading, estimate="classes")) == 4
@@ -391,7 +398,7 @@ def test_a_file_with_a_bad_line_is_not_imported(where: str, tmp_path: Path) -> N
 
 def test_a_bad_new_line_changes_nothing(where: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rewound().all)
-    imported(where, path)
+    import_file(where, path)
     lines = rewound()
     lines.step("e")
     write(path, lines.all)
@@ -428,8 +435,8 @@ def test_a_killed_import_leaves_nothing_and_can_be_repeated(where: str, tmp_path
     path = write(tmp_path / "a.jsonl", lines.all)
     assert killed(where, path, 500_000) == -signal.SIGKILL
     assert sessions_in(where) == []
-    imported(where, write(tmp_path / "b.jsonl", lines.all[:41]))
+    import_file(where, write(tmp_path / "b.jsonl", lines.all[:41]))
     assert killed(where, path, 500_000) == -signal.SIGKILL
-    assert imported(where, path)[0].state == "grown"
-    imported(str(tmp_path / "once.db"), path)
-    assert told(where, SESSION) == told(str(tmp_path / "once.db"), SESSION)
+    assert import_file(where, path)[0].state == "grown"
+    import_file(str(tmp_path / "once.db"), path)
+    assert stored_state(where, SESSION) == stored_state(str(tmp_path / "once.db"), SESSION)

@@ -1,4 +1,4 @@
-"""Runs of SWE-agent: calls in text and real ones, demonstrations, and what repeats the history."""
+"""Runs of SWE-agent: commands in texts, function calls, and demonstrations."""
 
 import json
 from pathlib import Path
@@ -205,7 +205,7 @@ def test_thinking_keeps_its_signature(tmp_path: Path) -> None:
     assert first == ReasoningPart(text="hm", metadata={"anthropic": {"signature": "sig"}})
 
 
-# --- what is said of a run ------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------
 
 CONFIG = {
     "agent": {"model": {"name": "anthropic/claude-x"}},
@@ -235,8 +235,6 @@ def test_the_configuration_has_the_task_and_model(tmp_path: Path, config: Any) -
 def test_a_run_without_a_task_has_the_name_of_its_file(tmp_path: Path, config: Any) -> None:
     assert read(tmp_path, user("go"), replay_config=config).info.id == "task-7"
 
-
-# --- anything else --------------------------------------------------------------------------
 
 # --- real files -----------------------------------------------------------------------------
 

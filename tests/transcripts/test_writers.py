@@ -1,4 +1,4 @@
-"""What is written for others: sessions on every wire, as OpenCode's export, and as Markdown."""
+"""Sessions written in every API format, in OpenCode's format, and as Markdown."""
 
 import json
 from collections import Counter
@@ -58,11 +58,11 @@ def transcript(*messages: Message, **info: Any) -> Transcript:
     return Transcript(info=SessionInfo(id="s", **info), messages=messages)
 
 
-# --- lists of a wire -----------------------------------------------------------------------
+# --- lists of an API ----------------------------------------------------------------------
 
 
 def kept(folder: Path, wire: str) -> Transcript:
-    """Such a list, read from a file."""
+    """A list of this API, read from a file."""
     path = folder / "kept.json"
     path.write_text(json.dumps(LISTS[wire]))
     (session,) = read_sessions(path)
@@ -196,7 +196,7 @@ def test_a_prompt_is_written_once(tmp_path: Path) -> None:
     assert json.dumps(body).count("Be brief.") == 1
 
 
-# --- OpenCode's form -----------------------------------------------------------------------
+# --- OpenCode's format ---------------------------------------------------------------------
 
 
 @each_file
@@ -204,7 +204,7 @@ def test_an_opencode_export_is_read_back_unchanged(entry: Json, tmp_path: Path) 
     path = tmp_path / "session.json"
     for session in read(entry["file"]).sessions:
         path.write_bytes(encode(session))
-        (again,) = read_sessions(path)  # whose format is recognised
+        (again,) = read_sessions(path)  # its format is recognized
         assert again == session
         assert shown(*again.messages) == shown(*session.messages)
 
@@ -230,7 +230,7 @@ def fences(text: str) -> list[str]:
 
 
 def lines_of(text: str) -> str:
-    """A text as Markdown keeps it, with line breaks of one kind."""
+    """A text as Markdown keeps it, with uniform line breaks."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd") + "\n"
 
 

@@ -39,7 +39,7 @@ from tests.support import chat_messages as chat_lists
 from tests.support import responses_items as responses
 from tests.support.api_lists import any_json, canonical, verbatim, view_messages
 from tests.support.format_cases import CASES
-from tests.support.malformed_records import bent_lines
+from tests.support.malformed_records import damaged_lines
 from tests.support.sdk_conversations import TALKS
 
 Json = dict[str, Any]
@@ -230,7 +230,7 @@ def all_messages(wire: str) -> list[Json]:
 def test_messages_of_any_shape_are_encoded_unchanged_or_refused(
     wire: str, data: st.DataObject
 ) -> None:
-    operations = data.draw(bent_lines(all_messages(wire)))
+    operations = data.draw(damaged_lines(all_messages(wire)))
     try:
         decoded = decode(operations, wire)
     except BadInput:
