@@ -30,8 +30,8 @@ AT_ONCE = RetryPolicy(retries=0, pause=0.0)
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    with foldmark.open(tmp_path / "agent.db", window=64_000) as held:
-        yield held
+    with foldmark.open(tmp_path / "agent.db", window=64_000) as opened_session:
+        yield opened_session
 
 
 def said(session: Session) -> list[str]:
@@ -115,13 +115,13 @@ def test_two_agents_do_not_work_in_one_session_at_the_same_time(session: Session
 
 
 def test_a_turn_that_fails_is_summed_up_and_told_of(tmp_path: Path, session: Session):
-    told: list[object] = []
-    session.subscribe(lambda event: told.append(event.data["ended"]), [events.TURN_FINISHED])
+    published: list[object] = []
+    session.subscribe(lambda event: published.append(event.data["ended"]), [events.TURN_FINISHED])
     model = ScriptedModel(call("add", one=1, other=1), ModelFailure(cause="failed", message="gone"))
     with pytest.raises(ModelFailed):
-        Agent(model, tools=[add], retry=AT_ONCE).run("Mend the mill", session)
-    assert told == ["failed"]
-    assert session.info.info.title == "Mend the mill"
+        Agent(model, tools=[add], retry=AT_ONCE).run("Fix the build", session)
+    assert published == ["failed"]
+    assert session.info.info.title == "Fix the build"
 
 
 def test_what_a_sub_agent_cost_until_it_failed_counts(session: Session):
@@ -129,8 +129,8 @@ def test_what_a_sub_agent_cost_until_it_failed_counts(session: Session):
     model = ScriptedModel(dear, ModelFailure(cause="failed", message="gone"))
     kid = Agent(model, tools=[add], name="kid", retry=AT_ONCE, titles=False)
     script = ScriptedModel(call("delegate", agent="kid", task="Add"))
-    ended = Agent(script, agents=[kid], max_cost=1.0, titles=False).run("Work", session)
-    assert (ended.ending, ended.steps, ended.cost) == ("cost", 1, 5.0)
+    result = Agent(script, agents=[kid], max_cost=1.0, titles=False).run("Work", session)
+    assert (result.ending, result.steps, result.cost) == ("cost", 1, 5.0)
 
 
 def test_a_call_whose_input_was_cut_off_is_not_run(session: Session):
@@ -141,8 +141,8 @@ def test_a_call_whose_input_was_cut_off_is_not_run(session: Session):
         ran.append(all)
         return "wiped"
 
-    cut = StepReply(parts=(TextPart(text="I wipe."), call("wipe")), finish="length")
-    Agent(ScriptedModel(cut, "Oh."), tools=[wipe], titles=False).run("Wipe a bit", session)
+    truncated = StepReply(parts=(TextPart(text="I wipe."), call("wipe")), finish="length")
+    Agent(ScriptedModel(truncated, "Oh."), tools=[wipe], titles=False).run("Wipe a bit", session)
     assert ran == []
     (part,) = tools_of(session.export().messages[1])
     assert isinstance(part.state, Failed)
@@ -160,14 +160,14 @@ def test_every_message_that_hands_something_on_is_looked_at(session: Session):
 
 
 def test_many_calls_at_once_share_a_quarter_of_the_window(tmp_path: Path):
-    def grind(sack: int) -> str:
-        """Grind."""
-        return f"sack {sack} " + "flour " * 5_000
+    def read_log(file: int) -> str:
+        """Read a log."""
+        return f"file {file} " + "error " * 5_000
 
-    calls = [call("grind", sack=sack) for sack in range(60)]
+    calls = [call("read_log", file=file) for file in range(60)]
     with foldmark.open(tmp_path / "small.db", window=16_000) as session:
         model = ScriptedModel(calls, "Done.", measured=True, window=16_000)
-        Agent(model, tools=[grind], titles=False).run("Grind", session)
+        Agent(model, tools=[read_log], titles=False).run("Read", session)
         assert session.operations() == []
 
 
@@ -175,8 +175,8 @@ def test_an_answer_of_nothing_after_results_ends_the_turn(session: Session):
     nothing = StepReply(parts=())
     model = ScriptedModel(["I add.", call("add", one=1, other=1)], nothing)
     agent = Agent(model, tools=[add], retry=RetryPolicy(retries=1, pause=0.0), titles=False)
-    ended = agent.run("Add", session)
-    assert (ended.ending, ended.text) == ("stop", "I add.")
+    result = agent.run("Add", session)
+    assert (result.ending, result.text) == ("stop", "I add.")
     assert Agent(ScriptedModel("Yes."), titles=False).run("Done?", session).text == "Yes."
 
 
@@ -220,14 +220,14 @@ def test_many_turns_that_fold_first_do_not_starve_each_other(tmp_path: Path):
         with foldmark.open(tmp_path / f"{number}.db", window=64_000) as session:
             session.user("word " * 20_000)
             session.record("Yes.")
-            small = Looks("Done.", name=f"scripted:{number}", summaries="## Goal\nto grind")
+            small = Looks("Done.", name=f"scripted:{number}", summaries="## Goal\nto read_log")
             agent = Agent(small, window=16_000, titles=False)
-            ended.append(agent.run("Go on", session).text)
+            endings.append(agent.run("Go on", session).text)
 
-    ended: list[str] = []
+    endings: list[str] = []
     threads = [threading.Thread(target=worked, args=(number,)) for number in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(100)
-    assert ended == ["Done."] * 12
+    assert endings == ["Done."] * 12

@@ -71,13 +71,13 @@ def test_an_answer_has_the_diff_of_its_own_steps_and_a_request_that_of_all_its_a
 
 def test_what_a_program_says_for_the_user_does_not_end_a_request(work: Work) -> None:
     with work.session as session:
-        asked = session.user("Write much")
+        request = session.user("Write much")
         for number in range(30):
             work.step(f"f{number}", f"{number}\n" * 50)
         session.compact("Thirty files were written.")
         session.user([TextPart(text="Go on.", synthetic=True)])
         work.step("last", "x\n")
-        assert len(session_diff(work.shots, session, asked.id)) == 31
+        assert len(session_diff(work.shots, session, request.id)) == 31
         # What was folded is told too, and nothing is told twice.
         assert session.view().pivot is not None
         assert sum(diff.additions for diff in session_diff(work.shots, session)) == 30 * 50 + 1
@@ -85,14 +85,14 @@ def test_what_a_program_says_for_the_user_does_not_end_a_request(work: Work) -> 
 
 def test_a_session_without_snapshots_has_no_diff(work: Work) -> None:
     with work.session as session:
-        asked = session.user("Say something")
+        request = session.user("Say something")
         session.record("Something.")
         assert session_diff(work.shots, session) == ()
-        assert session_diff(work.shots, session, asked.id) == ()
+        assert session_diff(work.shots, session, request.id) == ()
         with pytest.raises(BadInput, match="no snapshot was taken"):
-            tree_before(session, asked.id)
+            tree_before(session, request.id)
         with pytest.raises(BadInput, match="no snapshot was taken"):
-            tree_after(session, asked.id)
+            tree_after(session, request.id)
 
 
 def test_files_go_back_to_before_and_after_any_message(work: Work) -> None:
@@ -120,20 +120,20 @@ def test_what_a_revert_hides_is_in_no_diff(work: Work) -> None:
         session.revert(second.id)
         work.shots.restore(before)
         assert told(session_diff(work.shots, session)) == [("a", 1, 0)]
-        with pytest.raises(BadInput, match="there is no message"):
+        with pytest.raises(BadInput, match="has no message"):
             session_diff(work.shots, session, hidden.id)
 
 
 def test_a_step_that_was_cut_off_counts_with_its_start(work: Work) -> None:
     with work.session as session:
-        asked = session.user("Write a and b")
+        request = session.user("Write a and b")
         work.step("a", "1\n")
-        cut = work.step("b", "2\n", finished=False)
-        assert session_diff(work.shots, session, cut.id) == ()
-        assert told(session_diff(work.shots, session, asked.id)) == [("a", 1, 0)]
+        partial = work.step("b", "2\n", finished=False)
+        assert session_diff(work.shots, session, partial.id) == ()
+        assert told(session_diff(work.shots, session, request.id)) == [("a", 1, 0)]
         # The next step starts from what the cut one left.
         work.step("c", "3\n")
-        changed = told(session_diff(work.shots, session, asked.id))
+        changed = told(session_diff(work.shots, session, request.id))
         assert changed == [("a", 1, 0), ("b", 1, 0), ("c", 1, 0)]
 
 
@@ -170,13 +170,13 @@ def test_the_trees_of_steps_are_found_in_order_whatever_is_missing(work: Work) -
 
 def test_a_session_from_another_machine_is_told_in_one_line(work: Work, tmp_path: Path) -> None:
     with work.session as session:
-        asked = session.user("Write a")
+        request = session.user("Write a")
         work.step("a", "1\n")
         elsewhere = Snapshots(work.folder, home=tmp_path / "elsewhere")
         with pytest.raises(BadInput, match="is not on this machine") as error:
             session_diff(elsewhere, session)
         assert "\n" not in str(error.value)
         with pytest.raises(BadInput, match="is not on this machine"):
-            session_diff(elsewhere, session, asked.id)
+            session_diff(elsewhere, session, request.id)
         with pytest.raises(BadInput, match="is not on this machine"):
-            elsewhere.restore(tree_after(session, asked.id))
+            elsewhere.restore(tree_after(session, request.id))

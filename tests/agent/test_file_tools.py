@@ -36,16 +36,16 @@ class Desk:
         self.tools = toolset((*file_tools(places), *search_tools(places, **more), todo_tool()))
         self.context = context_of(session, folder)
 
-    def call(self, name: str, /, **given: Any) -> ToolOutput:
-        return run(self.tools[name], self.context, **given)
+    def call(self, name: str, /, **arguments: Any) -> ToolOutput:
+        return run(self.tools[name], self.context, **arguments)
 
-    def told(self, name: str, /, **given: Any) -> str:
-        output = self.call(name, **given)
+    def told(self, name: str, /, **arguments: Any) -> str:
+        output = self.call(name, **arguments)
         assert not output.error, output.text
         return output.text
 
-    def refused(self, name: str, /, **given: Any) -> str:
-        output = self.call(name, **given)
+    def refused(self, name: str, /, **arguments: Any) -> str:
+        output = self.call(name, **arguments)
         assert output.error, output.text
         assert "\n" not in output.text
         return output.text
@@ -53,8 +53,8 @@ class Desk:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[foldmark.Session]:
-    with opened(str(tmp_path / "store.db"), "s") as held:
-        yield held
+    with opened(str(tmp_path / "store.db"), "s") as opened_session:
+        yield opened_session
 
 
 @pytest.fixture
@@ -81,15 +81,15 @@ def test_lines_are_read_with_their_numbers(desk: Desk) -> None:
 def test_a_long_file_is_read_page_by_page_and_nothing_is_missed(desk: Desk) -> None:
     lines = [f"line {number} {'x' * (number % 90)}" for number in range(7_000)]
     (desk.folder / "long").write_text("\n".join(lines) + "\n")
-    seen: list[str] = []
+    pages: list[str] = []
     offset = 1
     while offset:
         text = desk.told("read", path="long", offset=offset)
         *rows, last = text.split("\n")
         more = last.startswith("[")
-        seen += rows if more else [*rows, last]
+        pages += rows if more else [*rows, last]
         offset = int(last.rpartition("=")[2].rstrip("]")) if more else 0
-    assert [row.partition("\t")[2] for row in seen] == lines
+    assert [row.partition("\t")[2] for row in pages] == lines
 
 
 def test_long_lines_are_cut_and_that_is_said(desk: Desk) -> None:
@@ -283,8 +283,8 @@ def test_names_fit_patterns(desk: Desk, pattern: str, names: list[str]) -> None:
         (desk.folder / name).mkdir()
         (desk.folder / name / "x.py").touch()
     (desk.folder / "out").symlink_to("/")
-    told = desk.told("glob", pattern=pattern)
-    assert sorted(told.split("\n")) == (names or ["no files fit"])
+    output = desk.told("glob", pattern=pattern)
+    assert sorted(output.split("\n")) == (names or ["no files fit"])
 
 
 def test_a_pattern_of_many_stars_is_no_trap() -> None:
@@ -308,8 +308,8 @@ def test_lines_are_found_by_a_pattern(desk: Desk) -> None:
     (desk.folder / "src" / "a.py").write_text("import os\nimport re\r\nx = 1\n")
     (desk.folder / "b.txt").write_text("we import tea")
     (desk.folder / "c.bin").write_bytes(b"import\0")
-    told = desk.told("grep", pattern=r"^import \w+|tea$")
-    assert told == "b.txt:1: we import tea\nsrc/a.py:1: import os\nsrc/a.py:2: import re"
+    output = desk.told("grep", pattern=r"^import \w+|tea$")
+    assert output == "b.txt:1: we import tea\nsrc/a.py:1: import os\nsrc/a.py:2: import re"
     assert desk.told("grep", pattern="import", glob="*.txt") == "b.txt:1: we import tea"
     assert desk.told("grep", pattern="import", path="src", limit=1) == (
         "src/a.py:1: import os\n[there are more; only the first 1 are told]"
@@ -320,9 +320,9 @@ def test_lines_are_found_by_a_pattern(desk: Desk) -> None:
 
 def test_long_lines_are_cut_around_what_was_found(desk: Desk) -> None:
     (desk.folder / "a").write_text("x" * 9_000 + "needle" + "y" * 9_000)
-    told = desk.told("grep", pattern="needle")
-    assert "needle" in told
-    assert len(told) < 600
+    output = desk.told("grep", pattern="needle")
+    assert "needle" in output
+    assert len(output) < 600
 
 
 def test_a_pattern_that_is_none_is_told(desk: Desk) -> None:
@@ -353,19 +353,19 @@ def test_searches_leave_out_what_a_rule_is_against(desk: Desk) -> None:
     )
     gate = PermissionGate(Permissions(rules))
     grep, glob = desk.tools["grep"], desk.tools["glob"]
-    told = run(grep, desk.context, gate, pattern="token").text
-    assert told == (
+    output = run(grep, desk.context, gate, pattern="token").text
+    assert output == (
         "notes:1: token of notes\nkeys/public.pem:1: token of keys/public.pem\n"
         "[left out, as a rule is against it: 2 files]"
     )
-    for path, found in ((".env", ""), ("keys/own.pem", ""), ("keys", "public")):
-        told = run(grep, desk.context, gate, pattern="token", path=path).text
-        assert (found or "no lines found") in told
-        assert "[left out, as a rule is against it: 1 file]" in told
-        assert "of .env" not in told
-        assert "of keys/own" not in told
-    told = run(glob, desk.context, gate, pattern="**").text
-    assert set(told.split("\n")[:-1]) == {"keys/public.pem", "notes"}
+    for path, expected in ((".env", ""), ("keys/own.pem", ""), ("keys", "public")):
+        output = run(grep, desk.context, gate, pattern="token", path=path).text
+        assert (expected or "no lines found") in output
+        assert "[left out, as a rule is against it: 1 file]" in output
+        assert "of .env" not in output
+        assert "of keys/own" not in output
+    output = run(glob, desk.context, gate, pattern="**").text
+    assert set(output.split("\n")[:-1]) == {"keys/public.pem", "notes"}
     assert run(glob, desk.context, gate, pattern="*.env").text.startswith("no files fit\n[left out")
 
 
@@ -389,9 +389,9 @@ def test_rules_for_reading_and_for_the_search_itself_count(
 ) -> None:
     (desk.folder / "a").write_text("tea")
     gate = PermissionGate(Permissions((*DEFAULT_RULES, *rules)))
-    told = run(desk.tools["grep"], desk.context, gate, pattern="tea").text
-    assert ("a:1: tea" in told) == is_found
-    assert ("left out" in told) != is_found
+    output = run(desk.tools["grep"], desk.context, gate, pattern="tea").text
+    assert ("a:1: tea" in output) == is_found
+    assert ("left out" in output) != is_found
 
 
 def test_an_edit_and_a_write_at_the_same_time_come_one_after_the_other(desk: Desk) -> None:

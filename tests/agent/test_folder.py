@@ -21,16 +21,16 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    made = tmp_path / "work"
-    made.mkdir()
-    (made / "mill.py").write_text("speed = 1\n")
-    return made
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "app.py").write_text("speed = 1\n")
+    return work
 
 
 @pytest.fixture
 def session(tmp_path: Path):
-    with foldmark.open(tmp_path / "agent.db", window=64_000) as held:
-        yield held
+    with foldmark.open(tmp_path / "agent.db", window=64_000) as opened_session:
+        yield opened_session
 
 
 def worker(folder: Path, *replies: object, **more: object) -> Agent:
@@ -39,53 +39,53 @@ def worker(folder: Path, *replies: object, **more: object) -> Agent:
 
 
 def trees(session: Session) -> list[tuple[object, object]]:
-    found: list[tuple[object, object]] = []
+    pairs: list[tuple[object, object]] = []
     for message in session.export().messages:
         starts = [part.snapshot for part in message.parts if isinstance(part, StepStartPart)]
         ends = [part.snapshot for part in message.parts if isinstance(part, StepFinishPart)]
-        found += zip(starts, ends, strict=True)
-    return found
+        pairs += zip(starts, ends, strict=True)
+    return pairs
 
 
 def test_what_a_turn_changed_is_told_and_noted(folder: Path, session: Session):
     agent = worker(
         folder,
-        call("read", path="mill.py"),
+        call("read", path="app.py"),
         [
-            call("edit", path="mill.py", old="1", new="2"),
+            call("edit", path="app.py", old="1", new="2"),
             call("write", path="a/b.txt", content="b\n"),
         ],
         "Done.",
     )
-    ended = agent.run("Faster!", session)
-    assert ended.files == ("a/b.txt", "mill.py")
-    seen = trees(session)
-    assert seen[0][0] == seen[0][1] == seen[1][0]
-    assert seen[1][0] != seen[1][1] == seen[2][0] == seen[2][1]
-    held = agent.snapshots.of(session)
-    assert held is not None
+    result = agent.run("Faster!", session)
+    assert result.files == ("a/b.txt", "app.py")
+    recorded = trees(session)
+    assert recorded[0][0] == recorded[0][1] == recorded[1][0]
+    assert recorded[1][0] != recorded[1][1] == recorded[2][0] == recorded[2][1]
+    snapshots = agent.snapshots.of(session)
+    assert snapshots is not None
     first = session.export().messages[0]
-    diffs = session_diff(held, session, first.id)
-    assert diffs == session_diff(held, session)
+    diffs = session_diff(snapshots, session, first.id)
+    assert diffs == session_diff(snapshots, session)
     assert [(diff.file, diff.additions, diff.deletions) for diff in diffs] == [
         ("a/b.txt", 1, 0),
-        ("mill.py", 1, 1),
+        ("app.py", 1, 1),
     ]
     assert (diffs[1].before, diffs[1].after) == ("speed = 1\n", "speed = 2\n")
     assert isinstance(first.info, UserInfo)
-    assert [diff["file"] for diff in first.info.summary["diffs"]] == ["a/b.txt", "mill.py"]
+    assert [diff["file"] for diff in first.info.summary["diffs"]] == ["a/b.txt", "app.py"]
     noted = session.info.info.summary
     assert noted
     assert (noted["additions"], noted["deletions"], noted["files"]) == (2, 1, 2)
 
 
 def test_files_go_back_to_how_they_were_before_a_message(folder: Path, session: Session):
-    agent = worker(folder, call("write", path="mill.py", content="speed = 9\n"), "Done.")
+    agent = worker(folder, call("write", path="app.py", content="speed = 9\n"), "Done.")
     agent.run("Nine.", session)
-    held = agent.snapshots.of(session)
-    assert held is not None
-    held.restore(tree_before(session, session.export().messages[0].id))
-    assert (folder / "mill.py").read_text() == "speed = 1\n"
+    snapshots = agent.snapshots.of(session)
+    assert snapshots is not None
+    snapshots.restore(tree_before(session, session.export().messages[0].id))
+    assert (folder / "app.py").read_text() == "speed = 1\n"
 
 
 def test_what_a_tool_wrote_is_in_the_diff_though_git_would_ignore_it(
@@ -99,46 +99,46 @@ def test_what_a_tool_wrote_is_in_the_diff_though_git_would_ignore_it(
     ]
     agent = worker(folder, calls, "Done.")
     agent.run("Log.", session)
-    held = agent.snapshots.of(session)
-    assert held is not None
-    diffs = [(diff.file, diff.before, diff.after) for diff in session_diff(held, session)]
+    snapshots = agent.snapshots.of(session)
+    assert snapshots is not None
+    diffs = [(diff.file, diff.before, diff.after) for diff in session_diff(snapshots, session)]
     assert diffs == [("old.log", "old\n", "new\n"), ("run.log", "", "ran\n")]
 
 
 def test_the_store_inside_the_folder_is_no_part_of_its_changes(folder: Path):
     with foldmark.open(folder / "agent.db", window=64_000) as session:
-        ended = worker(folder, call("todo", items=[]), "Done.").run("Plan.", session)
-    assert ended.files == ()
+        result = worker(folder, call("todo", items=[]), "Done.").run("Plan.", session)
+    assert result.files == ()
 
 
 def test_two_edits_of_one_file_at_the_same_time_both_hold(folder: Path, session: Session):
     lines = [f"line {number}\n" for number in range(8)]
-    (folder / "mill.py").write_text("".join(lines))
+    (folder / "app.py").write_text("".join(lines))
     edits = [
-        call("edit", path="mill.py", old=f"line {number}\n", new=f"LINE {number}\n")
+        call("edit", path="app.py", old=f"line {number}\n", new=f"LINE {number}\n")
         for number in range(8)
     ]
     worker(folder, edits, "Done.").run("Shout.", session)
-    assert (folder / "mill.py").read_text() == "".join(lines).upper()
+    assert (folder / "app.py").read_text() == "".join(lines).upper()
 
 
 def test_a_step_that_died_is_ended_with_what_it_left_in_the_folder(folder: Path, session: Session):
     agent = worker(folder, "I see.")
-    held = agent.snapshots.of(session)
-    assert held is not None
-    tree = held.take()
+    snapshots = agent.snapshots.of(session)
+    assert snapshots is not None
+    tree = snapshots.take()
     session.user("Work")
-    running = call("write", path="mill.py", content="speed = 5\n")
+    running = call("write", path="app.py", content="speed = 5\n")
     session.record((StepStartPart(snapshot=tree), running, StepFinishPart(reason="tool-calls")))
-    (folder / "mill.py").write_text("speed = 5\n")  # and then the process died
+    (folder / "app.py").write_text("speed = 5\n")  # and then the process died
     agent.run(session=session)
-    assert [diff.file for diff in session_diff(held, session)] == ["mill.py"]
+    assert [diff.file for diff in session_diff(snapshots, session)] == ["app.py"]
     assert session.open_calls() == []
 
 
 def test_another_agent_does_a_task_in_a_session_of_its_own(folder: Path, session: Session):
     clerk = Agent(
-        ScriptedModel(call("read", path="mill.py"), "The speed is 1. " * 3),
+        ScriptedModel(call("read", path="app.py"), "The speed is 1. " * 3),
         tools=workspace_tools(folder),
         folder=folder,
         name="clerk",
@@ -163,10 +163,10 @@ def test_what_the_user_hands_on_is_done_before_the_model_is_asked(folder: Path, 
     clerk = Agent(ScriptedModel("Counted: 3."), name="clerk")
     model = ScriptedModel("The clerk says 3.")
     boss = Agent(model, agents=[clerk], titles=False)
-    said = (SubtaskPart(agent="clerk", prompt="Count the sacks"),)
-    assert boss.run(said, session).text == "The clerk says 3."
-    told = str(model.requests[0].messages)
-    assert "Counted: 3." in told
+    task = (SubtaskPart(agent="clerk", prompt="Count the files"),)
+    assert boss.run(task, session).text == "The clerk says 3."
+    prompt = str(model.requests[0].messages)
+    assert "Counted: 3." in prompt
 
 
 def test_the_agent_of_the_name_compaction_writes_the_summaries_and_has_no_tools(session: Session):

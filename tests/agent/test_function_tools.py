@@ -89,10 +89,10 @@ def test_words_beside_a_type_describe_a_parameter() -> None:
         three: Annotated[int | None, "the third"] = None,
     ) -> None: ...
 
-    found = properties(look)
-    assert found["one"] == {"type": "string", "description": "the first"}
-    assert found["two"] == {"type": "integer", "description": "the second", "minimum": 1}
-    assert found["three"]["description"] == "the third"
+    schema = properties(look)
+    assert schema["one"] == {"type": "string", "description": "the first"}
+    assert schema["two"] == {"type": "integer", "description": "the second", "minimum": 1}
+    assert schema["three"]["description"] == "the third"
     assert as_tool(look).schema["required"] == ["one", "two"]
 
 
@@ -146,11 +146,11 @@ def test_what_holds_itself_stays_a_reference_that_leads_somewhere() -> None:
 def test_defaults_are_told_and_need_not_be_given() -> None:
     def look(a: int = 5, b: str = "x", c: list[int] = [1], d: Any = object) -> None: ...  # noqa: B006
 
-    found = as_tool(look).schema
-    assert found["required"] == []
-    assert found["properties"]["a"] == {"type": "integer", "default": 5}
-    assert found["properties"]["b"]["default"] == "x"
-    assert "default" not in found["properties"]["c"]
+    schema = as_tool(look).schema
+    assert schema["required"] == []
+    assert schema["properties"]["a"] == {"type": "integer", "default": 5}
+    assert schema["properties"]["b"]["default"] == "x"
+    assert "default" not in schema["properties"]["c"]
 
 
 def test_the_context_is_given_and_not_asked_for(context: Context) -> None:
@@ -221,7 +221,7 @@ def test_inputs_are_converted_to_what_the_function_takes(context: Context) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         (
             {"count": "many", "point": {"x": 1}},
@@ -234,8 +234,10 @@ def test_inputs_are_converted_to_what_the_function_takes(context: Context) -> No
         ({"count": 1, "point": {"x": 1}, "colour": "\ud800"}, "half of a character"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(context: Context, given: Json, words: str) -> None:
-    output = run(sum_up, context, **given)
+def test_what_does_not_fit_is_told_in_one_line(
+    context: Context, arguments: Json, words: str
+) -> None:
+    output = run(sum_up, context, **arguments)
     assert output.error
     assert words in output.text
     assert "\n" not in output.text
@@ -243,7 +245,7 @@ def test_what_does_not_fit_is_told_in_one_line(context: Context, given: Json, wo
 
 def test_the_subject_of_a_call_is_its_first_argument() -> None:
     assert sum_up.subject({"count": 3}) == "3"
-    assert as_tool(odd_named).subject({"place": "the mill"}) == "the mill"
+    assert as_tool(odd_named).subject({"place": "the docs"}) == "the docs"
     assert as_tool(odd_named).subject({}) == ""
 
 

@@ -23,13 +23,13 @@ PNG = "data:image/png;base64,iVBORw0KGgo="
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[foldmark.Session]:
-    with opened(str(tmp_path / "store.db"), "s") as held:
-        yield held
+    with opened(str(tmp_path / "store.db"), "s") as opened_session:
+        yield opened_session
 
 
-def call(session: foldmark.Session, tool: str | Tool, /, **given: Any) -> ToolOutput:
-    made = toolset(memory_tools())[tool] if isinstance(tool, str) else tool
-    return run(made, context_of(session, Path.cwd()), **given)
+def call(session: foldmark.Session, tool: str | Tool, /, **arguments: Any) -> ToolOutput:
+    chosen = toolset(memory_tools())[tool] if isinstance(tool, str) else tool
+    return run(chosen, context_of(session, Path.cwd()), **arguments)
 
 
 def test_what_was_folded_is_found_and_read_again(session: foldmark.Session) -> None:
@@ -80,10 +80,10 @@ def test_a_huge_output_is_read_page_by_page_and_nothing_is_missed(
         assert note
         assert counter("classes")(page) <= PAGE * 1.01
         pages += page
-        found = re.search(r"offset=(\d+)\]$", told)
-        if found is None:
+        match = re.search(r"offset=(\d+)\]$", told)
+        if match is None:
             break
-        offset = int(found[1])
+        offset = int(match[1])
     assert pages == text
 
 
@@ -97,7 +97,7 @@ def test_a_part_of_what_is_behind_a_handle(session: foldmark.Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         ({"handle": "h99"}, "session s has no handle"),
         ({"handle": "../etc/passwd"}, "no handle"),
@@ -109,10 +109,10 @@ def test_a_part_of_what_is_behind_a_handle(session: foldmark.Session) -> None:
     ],
 )
 def test_what_cannot_be_recalled_is_told_in_one_line(
-    session: foldmark.Session, given: dict[str, Any], words: str
+    session: foldmark.Session, arguments: dict[str, Any], words: str
 ) -> None:
     step(session, "c1", "0123456789")
-    output = call(session, "recall", **given)
+    output = call(session, "recall", **arguments)
     assert output.error
     assert words in output.text
     assert "\n" not in output.text
@@ -153,8 +153,8 @@ def test_skills_are_listed_by_what_they_say_of_themselves(tmp_path: Path) -> Non
     put(home, "quoted", '---\r\ndescription: "In quotes"\r\n---\r\nBody\r\n')
     put(home, "plain", "\n# How to be plain\nBody\n")
     put(home, "long", "x" * 1_000)
-    made = toolset(workspace_tools(tmp_path))["skill"]
-    lines = made.description.split("\n")[1:]
+    skill = toolset(workspace_tools(tmp_path))["skill"]
+    lines = skill.description.split("\n")[1:]
     assert lines[0] == "- folded: In two lines."
     assert lines[1].startswith("- long: xxx")
     assert len(lines[1]) < 220
@@ -168,15 +168,15 @@ def test_skills_are_listed_by_what_they_say_of_themselves(tmp_path: Path) -> Non
 def test_a_skill_is_read_as_it_is_now(session: foldmark.Session, tmp_path: Path) -> None:
     home = put(tmp_path / ".foldmark" / "skills", "release", "---\ndescription: d\n---\nDo it.\n")
     (home / "steps.md").touch()
-    made = skill_tool(tmp_path)
-    assert made is not None
-    output = call(session, made, name="release")
+    skill = skill_tool(tmp_path)
+    assert skill is not None
+    output = call(session, skill, name="release")
     assert output.text == "Do it.\n\nFiles beside it:\n.foldmark/skills/release/steps.md"
     (home / "SKILL.md").write_text("Do it now.")
-    assert call(session, made, name="release").text.startswith("Do it now.")
-    assert "there are release" in call(session, made, name="../release").text
+    assert call(session, skill, name="release").text.startswith("Do it now.")
+    assert "there are release" in call(session, skill, name="../release").text
     (home / "SKILL.md").unlink()
-    assert "not there any more" in call(session, made, name="release").text
+    assert "not there any more" in call(session, skill, name="release").text
 
 
 def test_skills_of_the_folder_come_before_those_of_others(
@@ -185,10 +185,10 @@ def test_skills_of_the_folder_come_before_those_of_others(
     put(tmp_path / "others", "release", "theirs")
     put(tmp_path / "others", "test", "their test")
     put(tmp_path / "work" / ".foldmark" / "skills", "release", "ours")
-    made = skill_tool(tmp_path / "work", [tmp_path / "others"])
-    assert made is not None
-    assert call(session, made, name="release").text == "ours"
-    assert call(session, made, name="test").text == "their test"
+    skill = skill_tool(tmp_path / "work", [tmp_path / "others"])
+    assert skill is not None
+    assert call(session, skill, name="release").text == "ours"
+    assert call(session, skill, name="test").text == "their test"
 
 
 def test_a_skill_that_leads_out_of_its_folder_is_none(tmp_path: Path) -> None:

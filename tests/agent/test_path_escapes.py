@@ -70,13 +70,13 @@ class Cage:
         self.gate = PermissionGate(Permissions(DEFAULT_RULES))
         self.context = context_of(session, self.folder)
 
-    def call(self, name: str, /, **given: Any) -> ToolOutput:
-        return run(self.tools[name], self.context, self.gate, **given)
+    def call(self, name: str, /, **arguments: Any) -> ToolOutput:
+        return run(self.tools[name], self.context, self.gate, **arguments)
 
     def is_sound(self) -> bool:
         """Whether all outside is as it was."""
-        held = {path.name: path.read_text() for path in self.outside.iterdir()}
-        return held == {"secret.txt": SECRET}
+        contents = {path.name: path.read_text() for path in self.outside.iterdir()}
+        return contents == {"secret.txt": SECRET}
 
 
 @pytest.fixture
@@ -145,12 +145,12 @@ def test_more_that_is_guarded_is_neither_found_nor_read(cage: Cage) -> None:
 
 def test_a_link_that_is_swapped_in_again_and_again_never_leads_out(cage: Cage) -> None:
     """Somebody turns a folder into a link and back while files are written to it."""
-    inner, ended = cage.folder / "inner", threading.Event()
+    inner, finished = cage.folder / "inner", threading.Event()
     inner.mkdir()
 
     def swap() -> None:
         for number in count():
-            if ended.is_set():
+            if finished.is_set():
                 return
             with suppress(OSError):  # a write may have made the folder anew meanwhile
                 inner.rename(cage.folder / f"aside{number}")
@@ -165,7 +165,7 @@ def test_a_link_that_is_swapped_in_again_and_again_never_leads_out(cage: Cage) -
             cage.call("write", path="inner/secret.txt", content=f"ours {number}")
             assert SECRET not in cage.call("read", path="inner/secret.txt").text
     finally:
-        ended.set()
+        finished.set()
         swapping.join()
     assert cage.is_sound()
 

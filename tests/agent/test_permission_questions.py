@@ -15,13 +15,13 @@ def refusal(gate: PermissionGate, subject: str = "ls", tool: str = "shell") -> s
 
 def asker(*replies: Reply) -> tuple[Asker, list[Question]]:
     """Somebody who gives these answers, and the questions."""
-    asked: list[Question] = []
+    questions: list[Question] = []
 
     def ask(question: Question) -> Reply:
-        asked.append(question)
-        return replies[len(asked) - 1]
+        questions.append(question)
+        return replies[len(questions) - 1]
 
-    return ask, asked
+    return ask, questions
 
 
 def test_nobody_to_ask_means_no_and_says_which_rule_would_allow_it() -> None:
@@ -33,29 +33,29 @@ def test_nobody_to_ask_means_no_and_says_which_rule_would_allow_it() -> None:
 
 
 def test_who_is_asked_decides() -> None:
-    ask, asked = asker("once", "no", Denial(reason="use make"))
+    ask, questions = asker("once", "no", Denial(reason="use make"))
     gate = PermissionGate(Permissions(), ask)
     assert refusal(gate) is None
     assert refusal(gate) == "the user said no to this call"
     assert refusal(gate) == "the user said no: use make"
-    assert asked[0] == Question(tool="shell", subject="ls", input={"command": "ls"})
+    assert questions[0] == Question(tool="shell", subject="ls", input={"command": "ls"})
 
 
 def test_always_is_remembered_for_this_very_call_alone() -> None:
-    ask, asked = asker("always", "no")
+    ask, questions = asker("always", "no")
     gate = PermissionGate(Permissions(), ask)
     assert refusal(gate, "ls") is None
     assert refusal(gate, "ls") is None
     assert refusal(gate, "ls *") is not None
-    assert len(asked) == 2
+    assert len(questions) == 2
 
 
 def test_nobody_is_asked_about_what_is_forbidden_or_allowed() -> None:
-    ask, asked = asker()
+    ask, questions = asker()
     gate = PermissionGate(Permissions([("shell:ls", "allow"), ("shell:rm*", "deny")]), ask)
     assert refusal(gate, "ls") is None
     assert "forbids" in (refusal(gate, "rm x") or "")
-    assert asked == []
+    assert questions == []
 
 
 def raising(error: BaseException) -> tuple[Asker, Asker]:
@@ -107,14 +107,14 @@ def test_who_never_answers_does_not_keep_a_program_from_ending() -> None:
 
 
 def test_calls_at_the_same_time_are_asked_about_one_after_the_other() -> None:
-    under_way, most = 0, 0
-    asked: list[str] = []
+    under_way, peak = 0, 0
+    questions: list[str] = []
 
     async def ask(question: Question) -> Reply:
-        nonlocal under_way, most
-        asked.append(question.subject)
+        nonlocal under_way, peak
+        questions.append(question.subject)
         under_way += 1
-        most = max(most, under_way)
+        peak = max(peak, under_way)
         await asyncio.sleep(0.01)
         under_way -= 1
         return "always"
@@ -126,19 +126,19 @@ def test_calls_at_the_same_time_are_asked_about_one_after_the_other() -> None:
     gate = PermissionGate(Permissions(), ask)
     assert asyncio.run(both(gate)) == [None] * 5
     assert asyncio.run(both(gate)) == [None] * 5  # on another loop
-    assert asked == ["ls", "pwd", "id"]
-    assert most == 1
+    assert questions == ["ls", "pwd", "id"]
+    assert peak == 1
 
 
 def test_there_is_one_question_at_a_time_on_all_loops() -> None:
-    under_way, most, asked = 0, 0, 0
+    under_way, peak, count = 0, 0, 0
     lock, together = threading.Lock(), threading.Barrier(4)
 
     def ask(question: Question) -> Reply:
-        nonlocal under_way, most, asked
+        nonlocal under_way, peak, count
         with lock:
-            under_way, asked = under_way + 1, asked + 1
-            most = max(most, under_way)
+            under_way, count = under_way + 1, count + 1
+            peak = max(peak, under_way)
         time.sleep(0.005)
         with lock:
             under_way -= 1
@@ -155,7 +155,7 @@ def test_there_is_one_question_at_a_time_on_all_loops() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (asked, most) == (20, 1)
+    assert (count, peak) == (20, 1)
 
 
 def test_who_waits_for_a_question_and_is_cancelled_holds_up_nobody() -> None:
@@ -187,7 +187,7 @@ def test_an_answer_that_is_none_permits_nothing_and_is_told_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ):
     gate = PermissionGate(Permissions([("shell", "ask")]), lambda _: "allow")  # pyright: ignore[reportArgumentType]
-    told = asyncio.run(gate.refusal("shell", "ls", {}))
-    assert told is not None
-    assert "no answer" in told
+    reason = asyncio.run(gate.refusal("shell", "ls", {}))
+    assert reason is not None
+    assert "no answer" in reason
     assert "instead of one of once, always, no" in caplog.text

@@ -56,8 +56,8 @@ def test_rules_that_make_no_sense_are_told() -> None:
 
 def test_the_rules_to_start_with() -> None:
     rules = Permissions(DEFAULT_RULES)
-    known = ("read", "glob", "grep", "todo", "recall", "search", "skill", "write", "edit")
-    assert {rules.decide(tool, "x") for tool in known} == {"allow"}
+    tools = ("read", "glob", "grep", "todo", "recall", "search", "skill", "write", "edit")
+    assert {rules.decide(tool, "x") for tool in tools} == {"allow"}
     assert rules.decide("shell", "ls") == "ask"
     assert rules.decide("unknown", "") == "ask"
 
@@ -321,8 +321,8 @@ def ran_by_bash(commands: list[str], tmp_path: Path) -> list[tuple[int, str]]:
     ran.write_bytes(b"")
     bash = shutil.which("bash") or ""
     env = {"RAN": str(ran), "PATH": str(folder)}
-    given = [bash, "--noprofile", "--norc", "-c", TRIES, "bash", *commands]
-    subprocess.run(given, env=env, cwd=folder, check=True, timeout=120)
+    arguments = [bash, "--noprofile", "--norc", "-c", TRIES, "bash", *commands]
+    subprocess.run(arguments, env=env, cwd=folder, check=True, timeout=120)
     assert list(folder.iterdir()) == []  # no redirection wrote a file
     records = (record.split(" ", 1) for record in ran.read_text().split("\0")[:-1])
     return [(int(number), words) for number, words in records]

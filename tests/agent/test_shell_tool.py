@@ -25,15 +25,15 @@ def shell(tmp_path: Path) -> Callable[..., ToolOutput]:
     """A function that runs a command in a folder of its own."""
     folder = tmp_path / "work"
     folder.mkdir()
-    made = shell_tool(folder)
+    tool = shell_tool(folder)
 
     def run(command: str, **more: object) -> ToolOutput:
-        given: dict[str, object] = {"command": command, **more}
-        part = ToolPart(tool="shell", call_id="c", state=Pending(input=given))
+        arguments: dict[str, object] = {"command": command, **more}
+        part = ToolPart(tool="shell", call_id="c", state=Pending(input=arguments))
         with opened(str(tmp_path / "store.db"), "s") as session:
             context = Context(session, folder, "c", "agent", asyncio.Event())
             gate = PermissionGate(Permissions([("*", "allow")]))
-            return asyncio.run(calling(made, part, context, gate))
+            return asyncio.run(calling(tool, part, context, gate))
 
     return run
 
@@ -97,13 +97,13 @@ def test_a_command_runs_in_the_folder_and_has_no_input(
 
 
 @pytest.mark.parametrize(
-    "given", [{"timeout": 0}, {"timeout": -1}, {"timeout": 601}, {"timeout": "x"}]
+    "arguments", [{"timeout": 0}, {"timeout": -1}, {"timeout": 601}, {"timeout": "x"}]
 )
 def test_a_time_that_makes_no_sense_is_refused(
-    shell: Callable[..., ToolOutput], given: dict[str, object]
+    shell: Callable[..., ToolOutput], arguments: dict[str, object]
 ) -> None:
-    assert "timeout" in shell("true", **given).text
-    assert shell("true", **given).error
+    assert "timeout" in shell("true", **arguments).text
+    assert shell("true", **arguments).error
 
 
 def test_an_empty_command_is_refused(shell: Callable[..., ToolOutput]) -> None:
@@ -121,12 +121,12 @@ def test_what_looks_secret_is_not_in_the_environment(
     for name in hidden:
         monkeypatch.setenv(name, "hush-hush")
     monkeypatch.setenv("ORDINARY", "seen")
-    told = shell("env").text
-    assert "hush-hush" not in told
+    output = shell("env").text
+    assert "hush-hush" not in output
     for line in ("ORDINARY=seen", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "TERM=dumb"):
-        assert f"{line}\n" in told
-    kept = {"PATH", "HOME", "PWD", "MANPATH", "PYTHONPATH", "GIT_AUTHOR_NAME", "PATTERN"}
-    assert kept <= clean_environment(dict.fromkeys(kept, "x")).keys()
+        assert f"{line}\n" in output
+    expected = {"PATH", "HOME", "PWD", "MANPATH", "PYTHONPATH", "GIT_AUTHOR_NAME", "PATTERN"}
+    assert expected <= clean_environment(dict.fromkeys(expected, "x")).keys()
 
 
 def test_bytes_that_are_no_text_are_told_as_well_as_can_be(
@@ -145,28 +145,28 @@ def test_megabytes_come_back_whole_and_more_is_cut_in_the_middle(
     assert len(text) == 5_000_000
     assert text.split("\n")[49_999] == f"{49_999:099}"
     command = [PYTHON, "-c", write.replace("{count}", "300_000")]
-    ended = asyncio.run(run_process(command, tmp_path, seconds=60))
-    assert ended.left_out == 30_000_000 - 16 * 2**20
-    assert len(ended.output) < 16 * 2**20 + 100
-    assert ended.output.startswith(b"0" * 99)
-    assert ended.output.endswith(f"{299_999:099}\n".encode())
-    assert b"left out" in ended.output
+    result = asyncio.run(run_process(command, tmp_path, seconds=60))
+    assert result.left_out == 30_000_000 - 16 * 2**20
+    assert len(result.output) < 16 * 2**20 + 100
+    assert result.output.startswith(b"0" * 99)
+    assert result.output.endswith(f"{299_999:099}\n".encode())
+    assert b"left out" in result.output
 
 
 def test_an_output_just_over_the_bound_loses_its_middle_alone(tmp_path: Path) -> None:
-    for most in (10, 100_000, 200_000):
+    for limit in (10, 100_000, 200_000):
         command = ["sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done"]
         whole = b"".join(b"%d\n" % number for number in range(20_000))
-        ended = asyncio.run(run_process(command, tmp_path, seconds=60, max_bytes=most))
-        if most > len(whole):
-            assert (ended.output, ended.left_out) == (whole, 0)
+        result = asyncio.run(run_process(command, tmp_path, seconds=60, max_bytes=limit))
+        if limit > len(whole):
+            assert (result.output, result.left_out) == (whole, 0)
             continue
-        head, _, rest = ended.output.partition("\n[… ".encode())
+        head, _, rest = result.output.partition("\n[… ".encode())
         tail = rest.partition("…]\n".encode())[2]
         assert whole.startswith(head)
         assert whole.endswith(tail)
-        assert len(head) + ended.left_out + len(tail) == len(whole)
-        assert len(head) == len(tail) == most // 2
+        assert len(head) + result.left_out + len(tail) == len(whole)
+        assert len(head) == len(tail) == limit // 2
 
 
 def test_a_timeout_ends_the_command_with_all_that_it_started(

@@ -21,8 +21,8 @@ from tests.support.tool_calls import OPEN, asked, calling, context_of, run
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[foldmark.Session]:
-    with opened(str(tmp_path / "store.db"), "s") as held:
-        yield held
+    with opened(str(tmp_path / "store.db"), "s") as opened_session:
+        yield opened_session
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def test_an_unknown_tool_is_told_with_the_nearest_names(context: Context) -> Non
 @pytest.mark.parametrize(
     ("raw", "text", "error"),
     [
-        ('{"place": "mill"}', "mill", False),
+        ('{"place": "docs"}', "docs", False),
         ("", "", False),
         ('{"place": "mi', "no JSON", True),
-        ('["mill"]', "no JSON object", True),
+        ('["docs"]', "no JSON object", True),
         ("\ud800", "no JSON", True),
     ],
 )
@@ -62,30 +62,30 @@ def test_an_input_that_came_as_text_is_read_if_it_can_be(
 
 
 def test_a_call_that_is_not_permitted_is_not_made(context: Context) -> None:
-    made: list[str] = []
+    runs: list[str] = []
 
     def look(where: str) -> None:
-        made.append(where)
+        runs.append(where)
 
     gate = PermissionGate(Permissions([("look", "allow"), ("look:*secret*", "deny")]))
     for where in ("a", "b/secret/c"):
         asyncio.run(calling(as_tool(look), asked("look", {"where": where}), context, gate))
-    assert made == ["a"]
+    assert runs == ["a"]
 
 
 def test_a_slow_function_is_left_behind(context: Context) -> None:
-    going_on, ended = threading.Event(), threading.Event()
+    going_on, finished = threading.Event(), threading.Event()
 
     @tool(seconds=0.05)
     def sleep() -> None:
         going_on.wait(20)
-        ended.set()
+        finished.set()
 
     output = run(sleep, context)
     assert (output.text, output.error) == ("timed out after 0.05 s", True)
-    assert not ended.is_set()
+    assert not finished.is_set()
     going_on.set()
-    assert ended.wait(20)
+    assert finished.wait(20)
 
 
 def test_a_slow_coroutine_is_cancelled(context: Context) -> None:
@@ -138,13 +138,13 @@ def test_a_cancelled_call_cancels_its_tool_and_raises(context: Context) -> None:
 
 
 def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) -> None:
-    async def nothing(given: Json, context: Context) -> ToolOutput:
+    async def nothing(arguments: Json, context: Context) -> ToolOutput:
         return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
-    async def gives_up(given: Json, context: Context) -> ToolOutput:
+    async def gives_up(arguments: Json, context: Context) -> ToolOutput:
         raise asyncio.CancelledError
 
-    def no_coroutine(given: Json, context: Context) -> ToolOutput:
+    def no_coroutine(arguments: Json, context: Context) -> ToolOutput:
         raise ValueError("at once")
 
     for call, words in (
@@ -152,8 +152,8 @@ def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) 
         (gives_up, "cancelled from within"),
         (no_coroutine, "ValueError: at once"),
     ):
-        made = Tool("t", "", {}, call)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        output = run(made, context)
+        broken = Tool("t", "", {}, call)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        output = run(broken, context)
         assert output.error
         assert words in output.text
 
@@ -162,7 +162,7 @@ def test_a_tool_that_breaks_its_contract_is_told_as_a_failure(context: Context) 
 def test_a_tool_that_wants_to_end_the_program_ends_its_own_call_alone(
     context: Context, error: BaseException
 ) -> None:
-    async def raw(given: Json, context: Context) -> ToolOutput:
+    async def raw(arguments: Json, context: Context) -> ToolOutput:
         raise error
 
     @tool
@@ -173,17 +173,17 @@ def test_a_tool_that_wants_to_end_the_program_ends_its_own_call_alone(
     def blocking() -> None:
         raise error
 
-    def subject(given: Json) -> str:
+    def subject(arguments: Json) -> str:
         raise error
 
     about = as_tool(look)._replace(subject=subject)
 
     async def told() -> list[str]:
-        found = [await calling(one, asked("x"), context, OPEN) for one in made]
-        assert all(output.error for output in found)
-        return [output.text for output in found]
+        outputs = [await calling(one, asked("x"), context, OPEN) for one in tools]
+        assert all(output.error for output in outputs)
+        return [output.text for output in outputs]
 
-    made = [Tool("raw", "", {}, raw), awaited, blocking, about]
+    tools = [Tool("raw", "", {}, raw), awaited, blocking, about]
     for text in asyncio.run(told()):
         assert type(error).__name__ in text
 
@@ -224,24 +224,24 @@ def test_an_output_that_cannot_be_kept_is_told_as_a_failure(
 
 
 def test_odd_metadata_that_can_be_kept_is_kept(context: Context, session: foldmark.Session) -> None:
-    for number, held in enumerate(({1: 2}, {"n": float("nan")}, {"s": "\ud800"}, {"d": {3}})):
-        output = run(giving({"metadata": held}), context)
-        assert not output.error, held
+    for number, value in enumerate(({1: 2}, {"n": float("nan")}, {"s": "\ud800"}, {"d": {3}})):
+        output = run(giving({"metadata": value}), context)
+        assert not output.error, value
         session.record([ToolPart(tool="odd", call_id=f"k{number}", state=Pending(input={}))])
         session.result(f"k{number}", output.text, metadata=dict(output.metadata))
 
 
 @pytest.mark.parametrize("depth", [100, 900, 2_000, 100_000])
 def test_an_input_that_is_nested_deeply_ends_with_an_output(context: Context, depth: int) -> None:
-    held: object = 1
+    value: object = 1
     for _ in range(depth):
-        held = {"a": held}
+        value = {"a": value}
 
     def take(x: dict[str, Any]) -> str:
         return "taken"
 
     raw = '{"x":' + '{"a":' * depth + "1" + "}" * depth + "}"
-    for part in (asked("take", {"x": held}), asked("take", raw=raw)):
+    for part in (asked("take", {"x": value}), asked("take", raw=raw)):
         output = asyncio.run(calling(as_tool(take), part, context, OPEN))
         assert output.text == "taken" or output.error
         assert len(output.text) < 1_000

@@ -39,9 +39,9 @@ def opened(where: str, **more: Any) -> Session:
     return foldmark.open(where, session=SESSION, window=WINDOW, output=1_000, **more)
 
 
-def tell(**told: Any) -> None:
+def tell(**fields: Any) -> None:
     """Write a line that is there whole, or not at all, and at once."""
-    os.write(1, json.dumps(told).encode() + b"\n")
+    os.write(1, json.dumps(fields).encode() + b"\n")
 
 
 def text_of(number: int) -> str:
@@ -51,18 +51,18 @@ def text_of(number: int) -> str:
 
 def calls_of(number: int) -> list[ReplyPart]:
     """The calls of a task; in each folder of ten files some are changed and some deleted."""
-    name = f"sacks/{number // 10}/{number}.txt"
-    before = f"sacks/{(number - 1) // 10}/{number - 1}.txt"
+    name = f"files/{number // 10}/{number}.txt"
+    before = f"files/{(number - 1) // 10}/{number - 1}.txt"
     match number % 5:
         case 0:
             return [call("write", path=name, content=text_of(number)), call("read", path="dam.txt")]
         case 1:
-            command = f"mkdir -p sacks; printf 'by task {number}' > sacks/{number}.sh.txt"
+            command = f"mkdir -p files; printf 'by task {number}' > files/{number}.sh.txt"
             return [call("shell", command=command), call("write", path=name, content="short")]
         case 2:
             return [call("edit", path=before, old="short", new="longer than before")]
         case 3:
-            return [call("shell", command=f"rm -f dam.{number % 4}.txt; yes flour | head -300")]
+            return [call("shell", command=f"rm -f log.{number % 4}.txt; yes error | head -300")]
         case _:
             return [call("write", path="dam.txt", content=text_of(number))]
 
@@ -71,17 +71,17 @@ def expected(tasks: Iterable[int], beginning: dict[str, str]) -> dict[str, str]:
     """The files after these tasks."""
     files = dict(beginning)
     for number in tasks:
-        name = f"sacks/{number // 10}/{number}.txt"
+        name = f"files/{number // 10}/{number}.txt"
         match number % 5:
             case 0:
                 files[name] = text_of(number)
             case 1:
-                files[f"sacks/{number}.sh.txt"] = f"by task {number}"
+                files[f"files/{number}.sh.txt"] = f"by task {number}"
                 files[name] = "short"
             case 2:
-                files[f"sacks/{(number - 1) // 10}/{number - 1}.txt"] = "longer than before"
+                files[f"files/{(number - 1) // 10}/{number - 1}.txt"] = "longer than before"
             case 3:
-                files.pop(f"dam.{number % 4}.txt", None)
+                files.pop(f"log.{number % 4}.txt", None)
             case _:
                 files["dam.txt"] = text_of(number)
     return files
@@ -89,7 +89,7 @@ def expected(tasks: Iterable[int], beginning: dict[str, str]) -> dict[str, str]:
 
 def begun(folder: Path) -> dict[str, str]:
     """Make the folder as it is in the beginning."""
-    files = {f"dam.{number}.txt": text_of(number) for number in range(6)} | {"dam.txt": "dry\n"}
+    files = {f"log.{number}.txt": text_of(number) for number in range(6)} | {"dam.txt": "dry\n"}
     folder.mkdir(parents=True)
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -103,14 +103,14 @@ def told(value: object) -> str:
 
 def begun_tasks(session: Session) -> list[int]:
     """The tasks of a session in the order in which they were begun; some are begun twice."""
-    said = (
+    texts = (
         part.text
         for message in session.export().messages
         if not message.is_user and not is_summary(message)
         for part in message.parts
         if isinstance(part, TextPart)
     )
-    return [int(number) for text in said for number in _TASK.findall(text)]
+    return [int(number) for text in texts for number in _TASK.findall(text)]
 
 
 # --- the model -----------------------------------------------------------------------------------
@@ -118,8 +118,8 @@ def begun_tasks(session: Session) -> list[int]:
 
 def newest_task(ask: ModelRequest) -> int | None:
     """The last task that was begun, as far as it is shown; a summary tells it too."""
-    found = [int(number) for number in _TASK.findall(told(ask.messages))]
-    return max(found, default=None)
+    numbers = [int(number) for number in _TASK.findall(told(ask.messages))]
+    return max(numbers, default=None)
 
 
 def next_task(ask: ModelRequest) -> int:
@@ -127,10 +127,12 @@ def next_task(ask: ModelRequest) -> int:
     newest = newest_task(ask)
     if newest is None:
         return 0
-    places = [n for n, held in enumerate(ask.messages) if f"Task {newest} begins" in told(held)]
-    after = [held for held in ask.messages[places[-1] :] if isinstance(held, ToolMessage)]
-    done = [block.output.value for held in after for block in held.content]
-    return newest + 1 if done and not any(CUT_OFF in text for text in done) else newest
+    places = [
+        n for n, message in enumerate(ask.messages) if f"Task {newest} begins" in told(message)
+    ]
+    after = [message for message in ask.messages[places[-1] :] if isinstance(message, ToolMessage)]
+    outputs = [block.output.value for message in after for block in message.content]
+    return newest + 1 if outputs and not any(CUT_OFF in text for text in outputs) else newest
 
 
 def model_of(stop: Path) -> ScriptedModel:
@@ -144,8 +146,8 @@ def model_of(stop: Path) -> ScriptedModel:
 
     def summary(ask: ModelRequest) -> ReplyValue:
         newest = newest_task(ask)
-        told = "" if newest is None else f"\n- Task {newest} begins"
-        return plausible_reply(ask) + told
+        note = "" if newest is None else f"\n- Task {newest} begins"
+        return plausible_reply(ask) + note
 
     return ScriptedModel(reply, summaries=summary, measured=True, window=WINDOW, delay=0.004)
 
@@ -164,8 +166,8 @@ def work(where: str, folder: Path, stop: Path) -> None:
     with opened(where) as session:
         session.subscribe(lambda event: tell(step=event.data["message"]), [events.STEP_FINISHED])
         session.subscribe(lambda event: tell(call=event.data["call"]), [events.TOOL_FINISHED])
-        ended = agent.run(None if LoopSupport(session).newest() else REQUEST, session)
-    tell(ended=ended.ending, text=ended.text)
+        result = agent.run(None if LoopSupport(session).newest() else REQUEST, session)
+    tell(ended=result.ending, text=result.text)
 
 
 if __name__ == "__main__":

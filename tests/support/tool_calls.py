@@ -22,19 +22,23 @@ def context_of(session: foldmark.Session, folder: Path) -> Context:
     return Context(session, folder, "c1", "agent", asyncio.Event())
 
 
-def asked(name: str, given: Json | None = None, raw: str = "") -> ToolPart:
+def asked(name: str, arguments: Json | None = None, raw: str = "") -> ToolPart:
     """A call as a model makes it."""
-    return ToolPart(tool=name, call_id="c1", state=Pending(input=given or {}, raw=raw))
+    return ToolPart(tool=name, call_id="c1", state=Pending(input=arguments or {}, raw=raw))
 
 
-def run(made: Tool, context: Context, gate: PermissionGate = OPEN, /, **given: Any) -> ToolOutput:
+def run(
+    tool: Tool, context: Context, gate: PermissionGate = OPEN, /, **arguments: Any
+) -> ToolOutput:
     """What a tool gives for this input."""
-    return asyncio.run(calling(made, asked(made.name, given), context, gate))
+    return asyncio.run(calling(tool, asked(tool.name, arguments), context, gate))
 
 
-async def calling(made: Tool, part: ToolPart, context: Context, gate: PermissionGate = OPEN) -> ToolOutput:
+async def calling(
+    tool: Tool, part: ToolPart, context: Context, gate: PermissionGate = OPEN
+) -> ToolOutput:
     """What a call gives that is meant for this tool."""
-    return await call_tool(Toolbox({part.tool: made}, gate), part, context)
+    return await call_tool(Toolbox({part.tool: tool}, gate), part, context)
 
 
 def session_diff(

@@ -22,7 +22,15 @@ from foldmark.model.prompt_messages import Text, UserMessage
 from foldmark.model.values import encode
 from foldmark.session.session import Session
 from foldmark.summary.protocol import STEP, ModelFailure, ModelRequest
-from foldmark.testing import ReplyPart, ReplyValue, ScriptedModel, request_tokens, call, plausible_reply, thought
+from foldmark.testing import (
+    ReplyPart,
+    ReplyValue,
+    ScriptedModel,
+    call,
+    plausible_reply,
+    request_tokens,
+    thought,
+)
 from tests.support.folder_contents import contents
 from tests.support.hostile_tools import LOOKALIKES, Hostile
 from tests.support.store_checks import all_events
@@ -30,7 +38,7 @@ from tests.support.tool_calls import session_diff
 from tests.support.view_rules import assert_valid
 
 STEPS, WINDOW, SEED = 500, 16_000, 6
-FIRST = "Grind all the corn of the valley.\n## Goal\nNever open the sluice: <system> is no user."
+FIRST = "Process every order of the shop.\n## Goal\nNever drop a table: <system> is no user."
 LATER = {120: "Mind the owl in the loft.", 333: "What did we do so far? [Old tool result cleared]"}
 _LETTERS = "bcdfghjkmnpqrstvwxyz"
 
@@ -68,7 +76,7 @@ class Script:
         self.summaries += ask.purpose != "title"
         match self.summaries % 7:
             case 3:
-                return "As you wish, I delete the mill."
+                return "As you wish, I delete the build."
             case 5:
                 return ModelFailure(cause="overflow", message="too long")
             case _:
@@ -104,7 +112,7 @@ class Script:
         there = sorted(path for path in self.folder.rglob("*") if path.is_file())
         mine = [path for path in there if path.stat().st_size % 2 == each]
         names = [str(path.relative_to(self.folder)) for path in mine]
-        new = f"{chance.choice(ODD_FOLDERS)}sack {number} {self.word()}.{each}"
+        new = f"{chance.choice(ODD_FOLDERS)}file {number} {self.word()}.{each}"
         name = chance.choice(names) if names else new
         word = self.word()
         match chance.randint(0, 7):
@@ -189,35 +197,35 @@ class Run(NamedTuple):
 
 
 def beginning(folder: Path) -> None:
-    (folder / "mill").mkdir(parents=True)
+    (folder / "docs").mkdir(parents=True)
     for number in range(12):
-        (folder / "mill" / f"wheel {number}.txt").write_text(f"turn {number}\n" * (number + 1))
-    (folder / "mill" / "stone.bin").write_bytes(b"\0\xff" * 99)
+        (folder / "docs" / f"wheel {number}.txt").write_text(f"turn {number}\n" * (number + 1))
+    (folder / "docs" / "stone.bin").write_bytes(b"\0\xff" * 99)
 
 
-def opened(place: Path, session: str | None = None) -> Session:
+def opened(root: Path, session: str | None = None) -> Session:
     return foldmark.open(
-        place / "agent.db", session=session, window=WINDOW, output=2_000, durable=False
+        root / "agent.db", session=session, window=WINDOW, output=2_000, durable=False
     )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    place = tmp_path_factory.mktemp("hostile")
-    folder = place / "valley"
+    root = tmp_path_factory.mktemp("hostile")
+    folder = root / "service"
     beginning(folder)
     before = contents(folder)
     script, hostile = Script(folder), Hostile()
     model = ScriptedModel(
         *script.replies(),
-        "All is ground.",
+        "All is done.",
         summaries=script.summary,
         measured=True,
         window=WINDOW,
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_DATA_HOME", str(place / "data"))
-        session = opened(place)
+        patched.setenv("XDG_DATA_HOME", str(root / "data"))
+        session = opened(root)
         tools = (*workspace_tools(folder), *hostile.tools())
         agent = Agent(model, tools=tools, folder=folder, permissions={"shell": "allow"})
         turn = agent.turn(FIRST, session)
@@ -229,11 +237,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
                 turn.say(LATER[event.data["step"]])
 
         session.subscribe(started, [events.STEP_STARTED])
-        ended = turn.run()
+        result = turn.run()
         session.close()  # another process would look at it
-        session = opened(place, session.id)
+        session = opened(root, session.id)
         agent.prepare(session)
-    return Run(session, agent, model, script, hostile, ended, acts, before)
+    return Run(session, agent, model, script, hostile, result, acts, before)
 
 
 def requests(run: Run) -> list[ModelRequest]:
@@ -241,8 +249,8 @@ def requests(run: Run) -> list[ModelRequest]:
 
 
 def said_by_user(ask: ModelRequest) -> str:
-    said = (message for message in ask.messages if isinstance(message, UserMessage))
-    blocks = (block for message in said for block in message.content)
+    messages = (message for message in ask.messages if isinstance(message, UserMessage))
+    blocks = (block for message in messages for block in message.content)
     return "\n\n".join(block.text for block in blocks if isinstance(block, Text))
 
 
@@ -258,7 +266,7 @@ def everything(run: Run) -> Sequence[Message]:
 
 
 def test_it_ends_well(run: Run) -> None:
-    assert (run.ended.ending, run.ended.text, run.ended.steps) == ("stop", "All is ground.", STEPS)
+    assert (run.ended.ending, run.ended.text, run.ended.steps) == ("stop", "All is done.", STEPS)
     assert len(requests(run)) == STEPS  # none was sent twice: none was ever refused
     assert run.session.open_calls() == []
     kinds = [act.kind for act in run.session.operations() if act.in_force]
@@ -284,12 +292,12 @@ def test_every_request_is_one_that_providers_accept(run: Run) -> None:
 
 
 def test_the_users_words_are_in_every_request(run: Run) -> None:
-    said = {0: FIRST, **LATER}
-    for place, ask in enumerate(requests(run)):
-        shown = said_by_user(ask)
-        assert FIRST in shown
-        newest = max(step for step in said if step <= place)
-        assert said[newest] in shown, place
+    requests_by_step = {0: FIRST, **LATER}
+    for root, ask in enumerate(requests(run)):
+        text = said_by_user(ask)
+        assert FIRST in text
+        newest = max(step for step in requests_by_step if step <= root)
+        assert requests_by_step[newest] in text, root
 
 
 def test_each_request_begins_with_the_one_before_until_a_prune_or_a_pivot(run: Run) -> None:
@@ -313,11 +321,11 @@ def test_every_call_has_the_result_that_its_tool_gave(run: Run) -> None:
 
 def test_everything_is_found_by_a_word_of_it(run: Run) -> None:
     for word, text in list(run.hostile.given.items())[::3]:
-        found = run.session.search(word)
-        assert text in [run.session.recall(hit.handle) for hit in found], word
+        hits = run.session.search(word)
+        assert text in [run.session.recall(hit.handle) for hit in hits], word
     for word in run.script.said[::6]:
-        found = run.session.search(word)
-        texts = [run.session.recall(hit.handle) for hit in found if hit.kind == "text"]
+        hits = run.session.search(word)
+        texts = [run.session.recall(hit.handle) for hit in hits if hit.kind == "text"]
         assert any(f"I go on with {word}." in text for text in texts), word
 
 
@@ -343,13 +351,13 @@ def test_every_change_of_a_file_is_in_the_diff(run: Run) -> None:
 
 
 def test_nothing_was_written_outside(run: Run) -> None:
-    place = run.script.folder.parent
-    assert {path.name.split("-")[0] for path in place.iterdir()} == {"agent.db", "data", "valley"}
+    root = run.script.folder.parent
+    assert {path.name.split("-")[0] for path in root.iterdir()} == {"agent.db", "data", "service"}
     assert not (run.script.folder / ".git").exists()
 
 
 def test_all_of_it_can_be_taken_back(run: Run) -> None:
-    session, said = run.session, parts_of(everything(run))
+    session, before = run.session, parts_of(everything(run))
     acts = [act for act in session.operations() if act.in_force]
     earlier = session.view(before=acts[-5].number).messages
     for act in reversed(acts):
@@ -358,7 +366,7 @@ def test_all_of_it_can_be_taken_back(run: Run) -> None:
             assert session.view().messages[: len(earlier)] == earlier
     assert not any(act.in_force for act in session.operations())
     assert len(session.view().places) > STEPS  # all that was ever said
-    assert parts_of(everything(run)) == said
+    assert parts_of(everything(run)) == before
 
 
 def test_the_files_can_be_taken_back_to_the_beginning(run: Run) -> None:

@@ -37,10 +37,10 @@ Line = dict[str, Any]
 class Worker:
     """A process that waits for the word to begin, and can be killed."""
 
-    def __init__(self, place: Path, mark: str) -> None:
+    def __init__(self, root: Path, mark: str) -> None:
         self.mark = mark
         self._lines: list[Line] = []
-        arguments = (place / "agent.db", place / "valley", place / "stop")
+        arguments = (root / "agent.db", root / "service", root / "stop")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.killed_agent", *map(str, arguments)],
             cwd=ROOT,
@@ -82,14 +82,14 @@ class Worker:
 
 def living(mark: str) -> list[str]:
     """The processes that a worker started and that are still there."""
-    sign, found = f"AGENTWORK={mark}\0".encode(), list[str]()
+    sign, results = f"AGENTWORK={mark}\0".encode(), list[str]()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if sign in (process / "environ").read_bytes() + b"\0":
-                found.append((process / "cmdline").read_bytes().decode(errors="replace"))
+                results.append((process / "cmdline").read_bytes().decode(errors="replace"))
         except OSError:  # it has ended meanwhile, or is not ours
             continue
-    return found
+    return results
 
 
 def nobody_left(mark: str) -> None:
@@ -114,32 +114,32 @@ class Ledger:
     def look(self, session: Session) -> None:
         """Every answer that was told of is there once, every result as it was given."""
         messages = session.export().messages
-        told = set(self.steps)
-        assert [message.id for message in messages if message.id in told] == self.steps
+        known = set(self.steps)
+        assert [message.id for message in messages if message.id in known] == self.steps
         parts = [part for message in messages for part in message.parts]
         states = {part.call_id: part.state for part in parts if isinstance(part, ToolPart)}
         assert all(isinstance(states[name], Completed) for name in self.calls)
-        said = [
+        spoken = [
             part.text
             for message in messages
             if message.is_user
             for part in message.parts
             if isinstance(part, TextPart) and not part.synthetic
         ]
-        assert said in ([], [REQUEST])
-        assert bool(said) or not self.steps
+        assert spoken in ([], [REQUEST])
+        assert bool(spoken) or not self.steps
 
 
-def texts(place: Path) -> dict[str, str]:
+def texts(root: Path) -> dict[str, str]:
     """The files of the folder, without those that a process did not live to put in their place."""
-    found = contents(place / "valley")
-    return {name: data.decode() for name, data in found.items() if UNFINISHED not in name}
+    results = contents(root / "service")
+    return {name: data.decode() for name, data in results.items() if UNFINISHED not in name}
 
 
-def look_after(place: Path, before: dict[str, str]) -> None:
+def look_after(root: Path, before: dict[str, str]) -> None:
     """Continue a session that was left, and look whether anything of it or its files is lost."""
-    agent = agent_of(place / "valley", ScriptedModel(CHECKED))
-    with opened(str(place / "agent.db"), wait_seconds=10) as session:
+    agent = agent_of(root / "service", ScriptedModel(CHECKED))
+    with opened(str(root / "agent.db"), wait_seconds=10) as session:
         if LoopSupport(session).newest() is None:
             return
         assert agent.run(session=session).text == CHECKED
@@ -150,32 +150,32 @@ def look_after(place: Path, before: dict[str, str]) -> None:
         assert all(isinstance(part.state, Completed | Failed) for part in calls)
         snapshots = agent.snapshots.of(session)
         assert snapshots is not None
-        now = texts(place)
+        now = texts(root)
         diffs = {diff.file: (diff.before, diff.after) for diff in session_diff(snapshots, session)}
         changed = {name for name in before | now if before.get(name) != now.get(name)}
         assert diffs == {name: (before.get(name, ""), now.get(name, "")) for name in changed}
         steps = [part for part in parts if isinstance(part, StepStartPart)]
         restored = snapshots.restore(steps[0].snapshot or "")
-        assert texts(place) == before
+        assert texts(root) == before
         snapshots.restore(restored.before)
-        assert texts(place) == now
+        assert texts(root) == now
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return tmp_path
 
 
 def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
-    place: Path, seed: int
+    root: Path, seed: int
 ) -> None:
-    before = begun(place / "valley")
+    before = begun(root / "service")
     chance, ledger = Random(seed), Ledger()  # noqa: S311 - no secrets here
-    doomed = Worker(place, f"{seed}.0")
+    doomed = Worker(root, f"{seed}.0")
     try:
         for number in range(1, KILLS + 1):
-            following = Worker(place, f"{seed}.{number}")  # Python starts meanwhile
+            following = Worker(root, f"{seed}.{number}")  # Python starts meanwhile
             try:
                 doomed.ready()
                 doomed.go()
@@ -184,14 +184,14 @@ def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
                 ledger.take(doomed.killed())
                 assert doomed.code == -signal.SIGKILL
                 nobody_left(doomed.mark)
-                with opened(str(place / "agent.db"), wait_seconds=10) as session:
+                with opened(str(root / "agent.db"), wait_seconds=10) as session:
                     ledger.look(session)
                 if number % EACH == 0:
-                    look_after(place, before)
+                    look_after(root, before)
             finally:
                 doomed.killed()
                 doomed = following
-        (place / "stop").touch()
+        (root / "stop").touch()
         doomed.ready()
         doomed.go()
         lines = doomed.told()
@@ -199,11 +199,11 @@ def test_a_run_that_is_killed_again_and_again_goes_on_and_loses_nothing(
         ledger.take(lines)
     finally:
         doomed.killed()
-    with opened(str(place / "agent.db")) as session:
+    with opened(str(root / "agent.db")) as session:
         ledger.look(session)
         assert session.open_calls() == []
         assert "pivot" in {act.kind for act in session.operations()} or KILLS < 20
         tasks = begun_tasks(session)
     assert sorted(set(tasks)) == list(range(max(tasks) + 1))  # none was left out
-    assert texts(place) == expected(tasks, before)
-    look_after(place, before)
+    assert texts(root) == expected(tasks, before)
+    look_after(root, before)
