@@ -293,61 +293,50 @@ ASKED: Json = {"role": "user", "content": "Look"}
 LOST: Json = {"role": "tool", "tool_call_id": "nobody", "content": "done"}
 ODD = cast("Any", 5)
 Wrong = Callable[[foldmark.Session], object]
+
+
+def wrong(method: str, *args: Any, **kwargs: Any) -> Wrong:
+    return lambda session: getattr(session, method)(*args, **kwargs)
+
+
 WRONG: dict[str, tuple[Wrong, str]] = {
-    "a wire": (lambda session: session.messages("carrier-pigeon"), "unknown API format"),
-    "a wire of no name": (
-        lambda session: session.messages(ODD),
-        "name of an API format is a string",
-    ),
-    "a wire to take": (lambda session: session.extend([ASKED], "pigeon"), "unknown API format"),
-    "a wire to record": (lambda session: session.record(ASKED, api="x"), "unknown API format"),
-    "which wire": (lambda session: session.extend([ASKED]), "pass api="),
-    "no wire": (lambda session: session.extend([{"a": 1}]), "no known API format"),
-    "no list": (lambda session: session.extend(ODD), "a list of messages is expected, not int"),
-    "a text": (lambda session: session.extend("Look"), "a list of messages is expected, not str"),
-    "one message": (lambda session: session.extend(ASKED), "a list of messages is expected"),
-    "one object": (lambda session: session.extend(TALKS["gemini"].message), "a list of messages"),
-    "no messages": (lambda session: session.extend([5]), "an object is expected"),
-    "no answer": (lambda session: session.record(ODD), "an object is expected"),
-    "nothing": (lambda session: session.record(None), "an object is expected"),
-    "no response": (lambda session: session.record({"a": 1}), "in no known API format"),
-    "the user's": (
-        lambda session: session.record(ASKED, api="anthropic"),
-        "expected a model's reply",
-    ),
-    "a result": (
-        lambda session: session.record(LOST, api="openai-chat"),
-        "expected a model's reply",
-    ),
-    "several": (
-        lambda session: session.record(whole("openai-responses")),
-        "expected one reply of a model, not 2",
-    ),
-    "which answer": (
-        lambda session: session.record({"role": "assistant", "content": "Hi"}),
-        "pass api=",
-    ),
+    "a wire": (wrong("messages", "carrier-pigeon"), "unknown API format"),
+    "a wire of no name": (wrong("messages", ODD), "name of an API format is a string"),
+    "a wire to take": (wrong("extend", [ASKED], "pigeon"), "unknown API format"),
+    "a wire to record": (wrong("record", ASKED, api="x"), "unknown API format"),
+    "which wire": (wrong("extend", [ASKED]), "pass api="),
+    "no wire": (wrong("extend", [{"a": 1}]), "no known API format"),
+    "no list": (wrong("extend", ODD), "a list of messages is expected, not int"),
+    "a text": (wrong("extend", "Look"), "a list of messages is expected, not str"),
+    "one message": (wrong("extend", ASKED), "a list of messages is expected"),
+    "one object": (wrong("extend", TALKS["gemini"].message), "a list of messages"),
+    "no messages": (wrong("extend", [5]), "an object is expected"),
+    "no answer": (wrong("record", ODD), "an object is expected"),
+    "nothing": (wrong("record", None), "an object is expected"),
+    "no response": (wrong("record", {"a": 1}), "in no known API format"),
+    "the user's": (wrong("record", ASKED, api="anthropic"), "expected a model's reply"),
+    "a result": (wrong("record", LOST, api="openai-chat"), "expected a model's reply"),
+    "several": (wrong("record", whole("openai-responses")), "expected one reply of a model, not 2"),
+    "which answer": (wrong("record", {"role": "assistant", "content": "Hi"}), "pass api="),
     "another wire": (
-        lambda session: session.record(TALKS["gemini"].calling, api="anthropic"),
+        wrong("record", TALKS["gemini"].calling, api="anthropic"),
         "'role' is missing",
     ),
-    "a call": (lambda session: session.extend([ASKED, LOST], "openai-chat"), "no call 'nobody'"),
+    "a call": (wrong("extend", [ASKED, LOST], "openai-chat"), "no call 'nobody'"),
     "the second": (
-        lambda session: session.extend([ASKED, {"role": "user", "content": 5}], "openai-chat"),
+        wrong("extend", [ASKED, {"role": "user", "content": 5}], "openai-chat"),
         "message 2: ",
     ),
     "a second result": (
-        lambda session: session.extend([*TALKS["anthropic"].results * 2]),
+        wrong("extend", [*TALKS["anthropic"].results * 2]),
         "no call 'toolu_0' waits",
     ),
     "half a result": (
-        lambda session: session.extend(
-            [*TALKS["anthropic"].results, {"role": "user"}], "anthropic"
-        ),
+        wrong("extend", [*TALKS["anthropic"].results, {"role": "user"}], "anthropic"),
         "message 2: ",
     ),
     "no JSON": (
-        lambda session: session.extend([{"role": "user", "content": {1, 2}}], "anthropic"),
+        wrong("extend", [{"role": "user", "content": {1, 2}}], "anthropic"),
         "neither JSON nor an SDK object",
     ),
 }

@@ -17,6 +17,7 @@ from foldmark.model.messages import AssistantInfo, Message
 from foldmark.model.operations import Operation
 from foldmark.model.prompt_messages import AssistantMessage
 from foldmark.model.values import encode
+from foldmark.policy import FOLDMARK
 from foldmark.session.hooks import CompactionChange
 from foldmark.summary.protocol import ModelFailure, ModelReply
 from foldmark.testing import ScriptedModel
@@ -351,9 +352,12 @@ def test_a_queued_compaction_that_frees_nothing_is_cancelled(where: str, *, is_a
         assert "too little to compact" in session.events()[-1].data["reason"]
 
 
-def test_auto_off_stops_every_automatic_compaction_but_no_manual_one(where: str) -> None:
+@pytest.mark.parametrize("switch", [{"auto": False}, {"policy": FOLDMARK.adjusted(auto=False)}])
+def test_auto_off_stops_every_automatic_compaction_but_no_manual_one(
+    where: str, switch: dict[str, Any]
+) -> None:
     model = FaultyModel("good")
-    with opened(where, "s", auto=False, summarizer=model) as session:
+    with opened(where, "s", summarizer=model, **switch) as session:
         work(session, 60)
         view = bytes_of(session.view())
         assert session.fit() is None

@@ -7,7 +7,7 @@ import pytest
 
 import foldmark
 from foldmark.compaction.situation import CompactionRequest
-from foldmark.model.messages import AssistantInfo, Pending, TextPart, Tokens, ToolPart, UserInfo
+from foldmark.model.messages import AssistantInfo, TextPart, Tokens, UserInfo
 from foldmark.model.prompt_messages import message_texts
 from foldmark.policy import PRESETS, QUESTION
 from foldmark.session.hooks import CompactionChange
@@ -15,9 +15,9 @@ from foldmark.session.session import Session
 from foldmark.summary.prompting import prompt
 from foldmark.summary.protocol import ModelReply, ModelRequest
 from foldmark.testing import ScriptedModel
+from tests.support.compacted_sessions import LONG, read_files
 
 SPEC = ("opencode-2025", "opencode-buffer", "opencode", "codelet", "codelet-usable")
-LONG = "The build runs and a test checks what the commit has changed. " * 40
 SAID = "We looked at the parser. It is slow. Next: rewrite its loop."
 
 
@@ -30,12 +30,7 @@ def opened(
 
 def work(session: Session, *, finished: bool) -> None:
     """A request, and a turn that is finished or not."""
-    session.user("Look at the parser.")
-    for number in range(12):
-        state = Pending(input={"filePath": f"app/parser_{number}.py"})
-        call = ToolPart(tool="read", call_id=f"c{number}", state=state)
-        session.record([TextPart(text=LONG), call])
-        session.result(f"c{number}", LONG)
+    read_files(session)
     if finished:
         session.record("It is slow.")
 

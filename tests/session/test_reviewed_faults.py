@@ -18,22 +18,11 @@ from foldmark.model.messages import Completed, Message, Pending, TextPart, ToolP
 from foldmark.policy import FOLDMARK
 from foldmark.providers.models import model_named as summarizer
 from foldmark.session.hooks import CompactionChange
-from foldmark.session.session import Session
 from foldmark.summary.redaction import mask_secrets
 from foldmark.summary.transcript import TextLimits, transcript_blocks
 from foldmark.testing import ScriptedModel
 from foldmark.tokens.counters import by_classes
-
-LONG = "The build runs and a test checks what the commit has changed. " * 40
-
-
-def work(session: Session, steps: int = 12) -> None:
-    session.user("Look at the parser.")
-    for number in range(steps):
-        state = Pending(input={"filePath": f"app/parser_{number}.py"})
-        call = ToolPart(tool="read", call_id=f"c{number}", state=state)
-        session.record([TextPart(text=LONG), call])
-        session.result(f"c{number}", LONG)
+from tests.support.compacted_sessions import LONG, read_files
 
 
 @pytest.mark.parametrize(
@@ -81,7 +70,7 @@ def test_a_subscriber_of_deltas_must_not_wait_for_the_compaction(tmp_path: Path)
                 refused.append(str(error))
 
         session.subscribe(subscriber, ["compaction.delta"])
-        work(session)
+        read_files(session)
         assert session.compact() is not None
     assert refused
     assert "already compacting" in refused[0]
@@ -113,7 +102,7 @@ def test_secrets_in_streamed_text_are_masked(tmp_path: Path) -> None:
         summarizer=ScriptedModel(f"The key is {key} and the parser is slow"),
     ) as session:
         session.subscribe(lambda event: pieces.append(event.data["text"]), ["compaction.delta"])
-        work(session)
+        read_files(session)
         session.compact()
     assert "".join(pieces) == "The key is [masked: anthropic key] and the parser is slow"
 
@@ -147,10 +136,10 @@ def test_a_window_without_usable_tokens_is_refused(tmp_path: Path) -> None:
 
 def test_manual_compactions_are_not_thrashing(tmp_path: Path) -> None:
     with foldmark.open(tmp_path / "a.db", window=40_000, summarizer="digest") as session:
-        work(session, 24)
+        read_files(session, 24)
         for _ in range(2):
             session.compact()
-            work(session, 24)
+            read_files(session, 24)
         assert session.messages()
         assert [operation.kind for operation in session.operations()].count("pivot") >= 2
 
@@ -179,7 +168,7 @@ def test_a_forbidden_compaction_keeps_the_old_model(tmp_path: Path) -> None:
     with foldmark.open(
         tmp_path / "a.db", window=60_000, hooks=[Veto()], summarizer="digest"
     ) as session:
-        work(session, 24)
+        read_files(session, 24)
         with pytest.raises(CompactionStopped, match="forbids"):
             session.switch_model(window=9_000)
         assert session.limit is not None

@@ -1,36 +1,20 @@
 """The public face of a session, on both engines."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import foldmark
 from foldmark.compaction.situation import CompactionRequest
-from foldmark.model.messages import Pending, TextPart, ToolPart
 from foldmark.model.values import Frozen
 from foldmark.session.hooks import CompactionChange
 from foldmark.tokens.limits import Limit
-
-
-def worked(session: foldmark.Session, steps: int = 40) -> None:
-    session.user("Fix the failing test; never touch the main branch")
-    for number in range(steps):
-        call = ToolPart(
-            tool="read", call_id=f"c{number}", state=Pending(input={"filePath": f"a{number}.py"})
-        )
-        session.record([TextPart(text="I look"), call])
-        session.result(f"c{number}", f"line {number} of a file\n" * 300)
-    session.record("All is well.")
-
-
-def opened(where: str, **more: Any) -> foldmark.Session:
-    return foldmark.open(where, window=8_000, output=1_000, **more)
+from tests.support.stored_sessions import opened, work
 
 
 def test_undo_restores_the_exact_view(where: str) -> None:
     with opened(where) as session:
-        worked(session)
+        work(session)
         views = [session.view()]
         assert session.prune() is not None
         views.append(session.view())
@@ -53,7 +37,7 @@ def test_undo_restores_the_exact_view(where: str) -> None:
 
 def test_a_reopened_session_has_the_same_view(where: str) -> None:
     with opened(where, session="repo") as session:
-        worked(session)
+        work(session)
         session.prune()
         session.compact("All tests pass.")
         session.user("And now?")
@@ -65,7 +49,7 @@ def test_a_reopened_session_has_the_same_view(where: str) -> None:
 
 def test_a_queued_compaction_is_completed_once_and_by_its_number(where: str) -> None:
     with opened(where) as session:
-        worked(session, steps=3)
+        work(session, 3)
         queued = session.queue()
         assert queued is not None
         assert session.queue() == queued

@@ -91,14 +91,19 @@ def test_a_negative_reserve_is_refused() -> None:
 # --- environment variables ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*AUTOCOMPACT, *PRUNE])
+@pytest.mark.parametrize("name", AUTOCOMPACT)
 @pytest.mark.parametrize("value", YES)
-def test_the_environment_switches_automatic_compaction_or_pruning_off(
-    name: str, value: str
-) -> None:
+def test_the_environment_switches_automatic_compaction_off(name: str, value: str) -> None:
     policy = FOLDMARK.in_environment({name: value})
-    assert (policy.auto, policy.prune.on) == (name in PRUNE, name in AUTOCOMPACT)
-    assert is_overflow(policy, 10**9, CLAUDE) == policy.auto
+    assert (policy.auto, policy.prune.on) == (False, True)
+    assert not is_overflow(policy, 10**9, CLAUDE)
+
+
+@pytest.mark.parametrize("name", PRUNE)
+@pytest.mark.parametrize("value", YES)
+def test_the_environment_switches_pruning_off(name: str, value: str) -> None:
+    policy = FOLDMARK.in_environment({name: value})
+    assert (policy.auto, policy.prune.on) == (True, False)
 
 
 @pytest.mark.parametrize("name", [*AUTOCOMPACT, *PRUNE])

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 import foldmark
-from foldmark.model.messages import TextPart
+from foldmark.model.messages import Pending, TextPart, ToolPart
 from foldmark.model.operations import Operation
 from foldmark.policy import FOLDMARK
 from foldmark.store.store import Store
@@ -12,6 +12,17 @@ from tests.support.failing_models import GatedModel, prompt_texts
 from tests.support.processes import LIMIT
 
 NO_PRUNE = FOLDMARK.adjusted(prune=False)
+LONG = "The build runs and a test checks what the commit has changed. " * 40
+
+
+def read_files(session: foldmark.Session, steps: int = 12) -> None:
+    """A request, and a turn of long texts and outputs that is not finished."""
+    session.user("Look at the parser.")
+    for number in range(steps):
+        state = Pending(input={"filePath": f"app/parser_{number}.py"})
+        call = ToolPart(tool="read", call_id=f"c{number}", state=state)
+        session.record([TextPart(text=LONG), call])
+        session.result(f"c{number}", LONG)
 
 
 def pivots(session: foldmark.Session) -> list[Operation]:

@@ -8,7 +8,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -66,28 +66,60 @@ def interrupt(_: object) -> None:
 # --- aborted or cancelled -------------------------------------------------------------------------
 
 
-def test_an_abort_from_another_thread_leaves_a_cancelled_marker(where: str) -> None:
-    model = GatedModel()
-    with opened(where, "s", summarizer=model) as session:
-        before = before_of(session)
-        when_asked(model, session.abort)
-        with pytest.raises(Aborted):
-            session.compact()
-        cancelled_only(session, *before)
+def abort(session: foldmark.Session, model: GatedModel) -> None:
+    """Abort from another thread."""
+    when_asked(model, session.abort)
+    session.compact()
 
 
-def test_an_abort_ends_an_awaited_compaction(where: str) -> None:
-    model = GatedModel()
-
-    async def run(session: foldmark.Session) -> None:
+def abort_awaited(session: foldmark.Session, model: GatedModel) -> None:
+    async def run() -> None:
         task = await start(session.acompact(), model.was_asked)
         await session.aabort()
-        with pytest.raises(Aborted):
-            await task
+        await task
 
-    with opened(where, "s", summarizer=model) as session:
+    asyncio.run(run())
+
+
+def press_ctrl_c(session: foldmark.Session, model: GatedModel) -> None:
+    main = threading.main_thread().ident or 0
+
+    def send_signal() -> None:
+        time.sleep(0.05)  # usually the main thread waits by then; any moment is fine
+        signal.pthread_kill(main, signal.SIGINT)
+
+    when_asked(model, send_signal)
+    session.compact()
+
+
+def cancel_task(session: foldmark.Session, model: GatedModel) -> None:
+    async def run() -> None:
+        task = await start(session.amessages(), model.was_asked)
+        task.cancel()
+        await task
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (abort, Aborted),
+        (abort_awaited, Aborted),
+        (press_ctrl_c, KeyboardInterrupt),
+        (cancel_task, asyncio.CancelledError),
+    ],
+)
+def test_a_compaction_that_ends_early_leaves_a_cancelled_marker(
+    where: str,
+    end: Callable[[foldmark.Session, GatedModel], None],
+    error: type[BaseException],
+) -> None:
+    model = GatedModel()
+    with opened(where, "s", summarizer=model, policy=NO_PRUNE) as session:
         before = before_of(session)
-        asyncio.run(run(session))
+        with pytest.raises(error):
+            end(session, model)
         cancelled_only(session, *before)
 
 
@@ -96,23 +128,6 @@ def test_an_abort_without_a_compaction_has_no_effect(where: str) -> None:
         work(session)
         session.abort()
         assert session.compact() is not None
-
-
-def test_ctrl_c_during_the_models_call_leaves_a_cancelled_marker(where: str) -> None:
-    main = threading.main_thread().ident
-    assert main is not None
-    model = GatedModel()
-    with opened(where, "s", summarizer=model) as session:
-        before = before_of(session)
-
-        def send_signal() -> None:
-            time.sleep(0.05)  # usually the main thread waits by then; any moment is fine
-            signal.pthread_kill(main, signal.SIGINT)
-
-        when_asked(model, send_signal)
-        with pytest.raises(KeyboardInterrupt):
-            session.compact()
-        cancelled_only(session, *before)
 
 
 @pytest.mark.parametrize("kind", [events.QUEUED, events.STARTED])
@@ -135,21 +150,6 @@ def test_ctrl_c_after_the_pivot_is_written_keeps_the_pivot(where: str) -> None:
         end()
         assert [operation.state for operation in pivots(session)] == ["done"]
         assert session.pending() is None
-
-
-def test_a_cancelled_task_leaves_a_cancelled_marker(where: str) -> None:
-    model = GatedModel()
-
-    async def run(session: foldmark.Session) -> None:
-        task = await start(session.amessages(), model.was_asked)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with opened(where, "s", summarizer=model, policy=NO_PRUNE) as session:
-        before = before_of(session)
-        asyncio.run(run(session))
-        cancelled_only(session, *before)
 
 
 class Slow:

@@ -1,6 +1,5 @@
 """Common complaints about compaction, each as a test; docs/design.md lists the promises."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,11 @@ from foldmark.model.messages import (
     ToolPart,
 )
 from foldmark.model.prompt_messages import Media
-from foldmark.model.values import encode
-from foldmark.policy import FOLDMARK
 from foldmark.wire.codec import WIRES
 from tests.support.compacted_sessions import NO_PRUNE, pivots, synthetic_texts, view_text
 from tests.support.failing_models import FaultyModel, prompt_texts
 from tests.support.session_strategies import PNG
-from tests.support.stored_sessions import bytes_of, call, opened, step, work
+from tests.support.stored_sessions import call, opened, step, work
 from tests.support.view_rules import assert_valid
 
 SHOT = FilePart(mime="image/png", url=PNG, filename="shot.png")
@@ -218,21 +215,6 @@ def test_thresholds_apply_per_model(store: str, settings: dict[str, Any], limit:
         session.messages()
         assert pivots(session)
         assert session.view().tokens <= limit
-
-
-# --- 9. auto=false --------------------------------------------------------------------------------
-
-
-def test_auto_off_holds_even_when_a_provider_refuses(store: str) -> None:
-    model = FaultyModel("good")
-    for switched in ({"auto": False}, {"policy": FOLDMARK.adjusted(auto=False)}):
-        with opened(store, f"s{len(switched)}", summarizer=model, **switched) as session:
-            work(session, 60)
-            view = bytes_of(session.view())
-            assert session.compact(auto=True, overflow=True) is None
-            assert asyncio.run(session.acompact(auto=True, overflow=True)) is None
-            assert encode(session.messages()) == view
-            assert (session.operations(), session.pending(), model.requests) == ([], None, [])
 
 
 # --- 13. invented user messages -------------------------------------------------------------------
