@@ -15,7 +15,6 @@ from foldmark.wire.formats import decode
 from tests.support.cli_program import (
     json_of,
     output_of,
-    refusal,
     run_cli,
     sample_transcript,
     write_transcript,
@@ -187,23 +186,6 @@ def test_the_output_file_is_private_and_has_the_messages(file: Path, tmp_path: P
 def test_standard_output_has_only_the_messages(file: Path):
     output = output_of("compact", file, "--window", SMALL, "--output", "-")
     assert json.loads(output) == compacted(file, "--window", SMALL)["messages"]
-
-
-def test_an_existing_file_is_kept_without_force(file: Path, tmp_path: Path):
-    out = tmp_path / "messages.json"
-    out.write_text("mine")
-    assert "--force" in refusal("compact", file, "--output", out)
-    assert out.read_text() == "mine"
-
-
-def test_the_transcript_itself_is_never_overwritten(file: Path, tmp_path: Path):
-    before = file.read_bytes()
-    link = tmp_path / "link.json"
-    link.symlink_to(file)
-    for out in (file, link):
-        problem = refusal("compact", file, "--window", SMALL, "--output", out, "--force")
-        assert "the transcript itself" in problem
-    assert file.read_bytes() == before
 
 
 def test_instructions_focus_the_digest(tmp_path: Path):

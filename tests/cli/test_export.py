@@ -16,6 +16,8 @@ from foldmark.tokens.counters import counter
 from foldmark.transcripts.read import read_sessions
 from tests.support.cli_program import (
     compacted_store,
+    fill_store,
+    output_of,
     refusal,
     run_cli,
     sample_transcript,
@@ -229,12 +231,15 @@ def test_a_real_session_is_exported_whole_after_a_revert(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", ["convert", "export"])
 def test_an_output_file_is_private_and_equals_the_output(
-    tmp_path: Path, file: Path, kind: str
+    tmp_path: Path, file: Path, command: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FOLDMARK_STORE", fill_store(str(tmp_path / "a.db"), sample_transcript()))
     path = tmp_path / "out"
-    printed = run_cli("convert", file, "--to", kind)[1]
-    result = written("convert", file, "--to", kind, "-o", path, "--json")
+    to_kind = (command, file if command == "convert" else "latest", "--to", kind)
+    printed = run_cli(*to_kind)[1]
+    result = written(*to_kind, "-o", path, "--json")
     assert result == {
         "id": "ses_shop",
         "path": str(path),
@@ -243,11 +248,12 @@ def test_an_output_file_is_private_and_equals_the_output(
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
-    line = refusal("convert", file, "--to", kind, "-o", path)
+    path.write_text("old")
+    line = refusal(*to_kind, "-o", path)
     assert "--force" in line
     assert str(path) in line
-    path.write_text("old")
-    assert run_cli("convert", file, "--to", kind, "-o", path, "--force")[0] == 0
+    assert path.read_text() == "old"
+    assert "Wrote session ses_shop" in output_of(*to_kind, "-o", path, "--force")
     assert path.read_text().rstrip("\n") == printed.rstrip("\n")
 
 

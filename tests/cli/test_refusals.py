@@ -2,8 +2,10 @@
 
 import json
 import shlex
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,11 @@ REFUSALS = (
     ("compact chat.json", "--window N"),
     ("compact large.json --window 8000 --output out.json", "6000 usable tokens"),
     ("compact large.json --window 8000 --output out.json", "the open request"),
+    ("compact session.json --output latest.json", "--force"),
+    *(
+        (f"compact session.json --output {name} --force", "the transcript itself")
+        for name in ("session.json", "link.json")
+    ),
     ("convert none.json -o .", "folder"),
     ("export none -o .", "folder"),
     ("convert session.json -o no/out", "cannot be written"),
@@ -85,6 +92,16 @@ REFUSALS = (
     ("import latest.json", "--as ID"),
     ("import session.json chat.json --as x --store new.db", "--as is for one file"),
     ("import session.json --policy opncode --store new.db", "Did you mean 'opencode'"),
+    ("import foreign.db --store new.db", "another program"),
+    ("import agent.db --store agent.db", "imported into"),
+    ("import agent.db --as x --store new.db", "keep their ids"),
+    ("sessions --store notes.txt", "not a database"),
+    ("sessions --store foreign.db", "another program"),
+    ("sessions --store .", "regular file"),
+    ("backup agent.db", "agent.db: the file already exists"),
+    ("backup no/copy.db", "no/copy.db"),
+    *((f"gc --older-than {days}", "older-than") for days in ("nan", "-1", "many")),
+    *((f"gc --older-than 0{more}", "--yes") for more in ("", " --json")),
     *((f"show latest {option} 9", "has no operation 9") for option in ("--before", "--diff")),
     *((f"show latest {option} 0", option) for option in ("--before", "--diff")),
     ("show latest --all --diff 1", "exclude each other"),
@@ -116,6 +133,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
         (folder / f"{name}.json").write_text(json.dumps(messages))
     (folder / "hidden" / ".hidden").mkdir(parents=True)
+    (folder / "link.json").symlink_to("session.json")
+    (folder / "notes.txt").write_text("Longer than the sixteen bytes of a header")
+    with closing(sqlite3.connect(folder / "foreign.db")) as foreign:
+        foreign.execute("CREATE TABLE songs (title TEXT)")
     compacted_store(str(folder / "agent.db"), steps=12)
     return folder
 
@@ -128,12 +149,17 @@ def test_wrong_input_is_refused_in_one_line_and_nothing_is_written(
     monkeypatch.setenv("FOLDMARK_STORE", "agent.db")
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    before = sorted(files.iterdir())
+    before = contents(files)
     result = refusal(*shlex.split(line))
     assert cause in result
     if line.split()[1:2] and line.split()[1] in BAD_FILES:
         assert line.split()[1] in result
-    assert sorted(files.iterdir()) == before
+    assert contents(files) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder and their bytes."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 # --- the program itself --------------------------------------------------------------------
