@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from foldmark.errors import BadInput
 from foldmark.log.log import Log
 from foldmark.log.view import Viewer
-from foldmark.model.messages import AssistantInfo
+from foldmark.model.messages import AssistantInfo, Failed, Message, ToolPart
 from foldmark.policy import OPENCODE
 from foldmark.tokens.counters import by_classes
 from foldmark.wire.codec import WIRES, codec_named, subobject
@@ -23,6 +23,7 @@ from tests.support.api_lists import (
     assert_reply_unchanged_or_refused,
     by_model,
     is_refused,
+    messages_with_files,
     messages_with_notes,
     request_for,
     round_trip,
@@ -138,6 +139,23 @@ def test_the_sdk_knows_all_types_in_the_request_for_a_plain_view(
 ) -> None:
     view = Viewer(Log(by_classes, messages), OPENCODE).view()
     assert_types(wire, request(view.messages, wire, system="Be brief."))
+
+
+@each_wire
+def test_files_are_sent_where_the_api_accepts_them(wire: str) -> None:
+    sent = request(messages_with_files(), wire)
+    assert_accepted(wire, sent)
+    assert sent == CASES[wire].files_request
+
+
+@each_wire
+def test_ids_and_names_of_other_providers_are_made_acceptable(wire: str) -> None:
+    calls = {"call|x": "a.b", "x" * 200: "mcp:read", "a b": "y" * 99, "toolu_01": "read"}
+    state = Failed(input={}, error="")
+    parts = tuple(ToolPart(tool=name, call_id=id, state=state) for id, name in calls.items())
+    sent = request(view_messages([Message(info=AssistantInfo(id="a"), parts=parts)]), wire)
+    assert_accepted(wire, sent)
+    assert all(f'"{name}"' in json.dumps(sent) for name in ("toolu_01", "read"))
 
 
 @each_wire

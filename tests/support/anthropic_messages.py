@@ -9,6 +9,7 @@ from anthropic.types import Message as SdkMessage
 from hypothesis import strategies as st
 
 from foldmark.model.messages import Cache, Tokens
+from foldmark.wire.codec import NOTHING_TO_READ
 from tests.support.api_lists import NOTES, FormatCases, Json, any_json, merged
 from tests.support.session_strategies import PNG
 
@@ -229,6 +230,17 @@ def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
         yield body["messages"]
 
 
+# The files of `messages_with_files` as the API accepts them.
+FILES = [
+    SHOT,
+    {"type": "image", "source": {"type": "url", "url": "https://a.b/c"}},
+    {"type": "document", "source": PDF["source"]},
+    text(NOTHING_TO_READ),
+    text(NOTHING_TO_READ),
+    {**NOTE, "source": {**NOTE["source"], "data": "a,b"}},
+    {**NOTE, "source": {**NOTE["source"], "data": "a b"}},
+    text(NOTHING_TO_READ),
+]
 RESPONSE: Json = {
     "id": "msg_1",
     "type": "message",
@@ -244,10 +256,20 @@ RESPONSE: Json = {
         "cache_creation_input_tokens": 20,
     },
 }
+
+
+def _call(name: str) -> Json:
+    return assistant(use(name))
+
+
+def _result(name: str) -> Json:
+    return user(result(name, "done"))
+
+
 CASES = FormatCases(
     user=user(text("Wait")),
-    call=lambda name: assistant(use(name)),
-    result=lambda name: user(result(name, "done")),
+    call=_call,
+    result=_result,
     lists=LISTS,
     stretches={"another order": 1},
     odd_lists=ODD_LISTS,
@@ -266,6 +288,12 @@ CASES = FormatCases(
     ],
     opaque=("c2ln", "ZGF0YQ", "compaction", "srvtoolu"),
     readable=("What was done so far.",),
+    files_request=[
+        user(*FILES),
+        assistant(text(NOTHING_TO_READ), use("a"), use("b")),
+        user(result("a", [text("seen"), *FILES]), result("b", [SHOT])),
+        assistant(text(NOTHING_TO_READ)),
+    ],
     reply=RESPONSE,
     reply_messages=[assistant(*RESPONSE["content"])],
     sdk_reply=SdkMessage.model_validate,

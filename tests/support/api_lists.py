@@ -27,7 +27,17 @@ from foldmark.model.messages import (
     UserInfo,
     decode_transcript,
 )
-from foldmark.model.prompt_messages import PromptMessage
+from foldmark.model.prompt_messages import (
+    AssistantMessage,
+    Call,
+    Media,
+    Output,
+    PromptMessage,
+    Result,
+    Text,
+    ToolMessage,
+    UserMessage,
+)
 from foldmark.model.values import encode as to_json
 from foldmark.policy import FOLDMARK
 from foldmark.tokens.counters import by_classes
@@ -37,6 +47,7 @@ from foldmark.wire.lists import COVERS
 from tests.support.session_strategies import PNG
 
 Json = dict[str, Any]
+PDF = "data:application/pdf;base64,JVBERi0="
 # Names under which codecs store notes: fields of a list with these names must not be mistaken.
 NOTES = (
     "anthropic", "google", "block", "result", "form", "rest", "outline", "order", "chars", "file",
@@ -63,6 +74,7 @@ class FormatCases(NamedTuple):
     refused: list[tuple[Json, str]]  # malformed messages, with words of the error
     opaque: tuple[str, ...]  # texts of the list "opaque" that no other provider may get
     readable: tuple[str, ...]  # texts of it that other providers get
+    files_request: list[Json]  # the request for `messages_with_files`
     reply: Json
     reply_messages: list[Json]  # the messages in the reply
     sdk_reply: Callable[[Json], object]
@@ -153,6 +165,39 @@ def by_model(messages: Iterable[Message], provider: str, model: str) -> list[Mes
             parts=message.parts,
         )
         for message in messages
+    ]
+
+
+def messages_with_files() -> list[PromptMessage]:
+    """Files of the user, of the model and of tools, and blank texts."""
+    shot = Media(data=PNG, media_type="image/png", filename="shot.png")
+    files = (
+        shot,
+        Media(data="https://a.b/c", media_type="image/*"),
+        Media(data=PDF, media_type="application/pdf"),
+        Media(data="data:audio/mpeg;base64,AA==", media_type="audio/mpeg"),
+        Media(data="data:audio/ogg;base64,AA==", media_type="audio/ogg"),
+        Media(data="data:text/csv;base64,YSxi", media_type="text/csv"),
+        Media(data="data:text/markdown,a%20b", media_type="text/markdown"),
+        Media(data="file:///tmp/a.png", media_type="image/png", filename="a.png"),
+    )
+    outputs = {"a": ("seen", files), "b": ("", (shot,))}
+    calls = [Call(tool_call_id=name, tool_name="read", input={"path": "a.py"}) for name in outputs]
+    results = [
+        Result(
+            tool_call_id=name,
+            tool_name="read",
+            output=Output(type="text", value=text),
+            attachments=attachments,
+        )
+        for name, (text, attachments) in outputs.items()
+    ]
+    return [
+        UserMessage(content=(Text(text=" "), *files)),
+        AssistantMessage(content=(shot, *calls)),
+        ToolMessage(content=tuple(results)),
+        UserMessage(content=(Text(text=" "),)),
+        AssistantMessage(content=(Text(text=" "),)),
     ]
 
 

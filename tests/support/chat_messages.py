@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
 
 from foldmark.model.messages import Cache, Tokens
-from tests.support.api_lists import FormatCases, Json, any_json
+from foldmark.wire.codec import NOTHING_TO_READ
+from tests.support.api_lists import PDF, FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
 WAV = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
 PICTURE = {"type": "image_url", "image_url": {"url": PNG}}
-PDF = "data:application/pdf;base64,JVBERi0="
 
 
 def call(call_id: str, arguments: str = '{"path":"a.py"}', **more: Any) -> Json:
@@ -287,6 +287,21 @@ def malformed_replies(draw: st.DrawFn) -> Json:
     return {"choices": choices, "usage": choices, "model": choices}
 
 
+def file_note(name: str) -> str:
+    return f"[A file that cannot be shown here: {name}]"
+
+
+# The files of `messages_with_files` as servers accept them.
+FILES = [
+    PICTURE,
+    {"type": "image_url", "image_url": {"url": "https://a.b/c"}},
+    {"type": "file", "file": {"file_data": PDF, "filename": "file"}},
+    {"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}},
+    {"type": "text", "text": file_note("audio/ogg")},
+    {"type": "file", "file": {"file_data": "data:text/csv;base64,YSxi", "filename": "file"}},
+    {"type": "text", "text": file_note("text/markdown")},
+    {"type": "text", "text": file_note("a.png")},
+]
 REPLY: Json = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -314,9 +329,15 @@ REPLY: Json = {
         "completion_tokens_details": {"reasoning_tokens": 8},
     },
 }
+
+
+def _call(name: str) -> Json:
+    return calling(call(name))
+
+
 CASES = FormatCases(
     user=user("Wait"),
-    call=lambda name: calling(call(name)),
+    call=_call,
     result=tool,
     lists=LISTS,
     stretches={
@@ -339,6 +360,15 @@ CASES = FormatCases(
     ],
     opaque=("reasoning.encrypted", "thought_signature"),
     readable=("Well.",),
+    files_request=[
+        user(FILES),
+        calling(call("a"), call("b"), content=file_note("shot.png")),
+        tool("a", "seen"),
+        tool("b", "[The file follows below.]"),
+        user([{"type": "text", "text": "[Files that the tools gave back:]"}, *FILES, PICTURE]),
+        user(NOTHING_TO_READ),
+        said(NOTHING_TO_READ),
+    ],
     reply=REPLY,
     reply_messages=[REPLY["choices"][0]["message"]],
     sdk_reply=ChatCompletion.model_validate,

@@ -9,6 +9,7 @@ from google.genai import types
 from hypothesis import strategies as st
 
 from foldmark.model.messages import Cache, Tokens
+from foldmark.wire.codec import NOTHING_TO_READ
 from tests.support.api_lists import NOTES, FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
@@ -252,10 +253,31 @@ def recorded_lists(corpus: Path) -> Iterator[list[Json]]:
     yield json.loads(path.read_bytes())
 
 
+# The files of `messages_with_files` as the API accepts them.
+FILES = [
+    SHOT,
+    {"fileData": {"fileUri": "https://a.b/c"}},
+    {"inlineData": {"mimeType": "application/pdf", "data": "JVBERi0="}},
+    {"inlineData": {"mimeType": "audio/mpeg", "data": "AA=="}},
+    {"inlineData": {"mimeType": "audio/ogg", "data": "AA=="}},
+    {"inlineData": {"mimeType": "text/csv", "data": "YSxi"}},
+    text("a b"),
+    text(NOTHING_TO_READ),
+]
+
+
+def _call(name: str) -> Json:
+    return model(call(call_id=name, thoughtSignature="c2ln"))
+
+
+def _result(name: str) -> Json:
+    return user(result(call_id=name))
+
+
 CASES = FormatCases(
     user=user(text("Wait")),
-    call=lambda name: model(call(call_id=name, thoughtSignature="c2ln")),
-    result=lambda name: user(result(call_id=name)),
+    call=_call,
+    result=_result,
     lists=LISTS,
     # Contents without a role, with an unusual one or with more fields keep their original.
     stretches={
@@ -287,6 +309,17 @@ CASES = FormatCases(
     ],
     opaque=("c2ln", "executable"),
     readable=("print(1)", DATA),
+    files_request=[
+        user(*FILES),
+        model(SHOT, call(call_id="a"), call(call_id="b")),
+        user(
+            result(call_id="a", response={"output": "seen"}),
+            *FILES,
+            result(call_id="b", response={"output": ""}),
+            SHOT,
+        ),
+        model(text(NOTHING_TO_READ)),
+    ],
     reply_messages=[
         model(text("Hm", thought=True), text(thoughtSignature="_-8="), call()),
     ],

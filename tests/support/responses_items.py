@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from openai.types.responses import Response
 
 from foldmark.model.messages import Cache, Tokens
-from tests.support.api_lists import FormatCases, Json, any_json
+from foldmark.wire.codec import NOTHING_TO_READ
+from tests.support.api_lists import PDF, FormatCases, Json, any_json
 from tests.support.session_strategies import PNG
 
 WIRE = "openai-responses"
-PDF = "data:application/pdf;base64,JVBERi0="
 TURN: Json = {"internal_chat_message_metadata_passthrough": {"turn_id": "t1"}}
 
 
@@ -245,7 +245,7 @@ def response(*output: Json, **more: Any) -> Json:
     }
 
 
-def _as_response(fields: Mapping[str, Any]) -> Json:
+def _as_response(fields: Mapping[Any, Any]) -> Json:
     return {"object": "response", **fields}
 
 
@@ -255,6 +255,18 @@ def cut_off(reason: str) -> Json:
 
 
 _TEXT: Json = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
+IMAGE_NOTE = "[A file that cannot be shown here: an image]"
+# The files of `messages_with_files` as the API accepts them.
+FILES = [
+    {"type": "input_image", "image_url": PNG, "detail": "auto"},
+    {"type": "input_image", "image_url": "https://a.b/c", "detail": "auto"},
+    {"type": "input_file", "file_data": PDF, "filename": "file.pdf"},
+    {"type": "input_file", "file_data": "data:audio/mpeg;base64,AA==", "filename": "file.mpeg"},
+    {"type": "input_file", "file_data": "data:audio/ogg;base64,AA==", "filename": "file.ogg"},
+    {"type": "input_file", "file_data": "data:text/csv;base64,YSxi", "filename": "file.csv"},
+    {"type": "input_file", "file_url": "data:text/markdown,a%20b"},
+    {"type": "input_text", "text": IMAGE_NOTE},
+]
 REPLY = [
     reasoning("Hm.", id="rs_1"),
     item("message", role="assistant", id="msg_1", status="completed", content=[_TEXT]),
@@ -286,6 +298,16 @@ CASES = FormatCases(
     ],
     opaque=("gAAA", "rs_1", "fc_1", "msg_1", "compaction"),
     readable=("Done",),
+    files_request=[
+        user(*FILES),
+        item("message", role="assistant", content=IMAGE_NOTE),
+        call("a"),
+        call("b"),
+        result("a", [{"type": "input_text", "text": "seen"}, *FILES]),
+        result("b", FILES[:1]),
+        user(NOTHING_TO_READ),
+        item("message", role="assistant", content=NOTHING_TO_READ),
+    ],
     reply=response(*REPLY),
     reply_messages=REPLY,
     sdk_reply=Response.model_validate,

@@ -7,28 +7,16 @@ import pytest
 
 from foldmark.errors import BadInput
 from foldmark.model.messages import (
-    Completed,
     Message,
     Pending,
     ReasoningPart,
     TextPart,
     ToolPart,
 )
-from foldmark.model.prompt_messages import (
-    AssistantMessage,
-    Media,
-    Output,
-    Result,
-    Text,
-    ToolMessage,
-    UserMessage,
-)
-from foldmark.model.prompt_messages import Call as ShownCall
-from foldmark.wire.codec import NOTHING_TO_READ
 from foldmark.wire.formats import decode, encode, request
 from foldmark.wire.openai_chat import OpenAIChat
 from tests.support.api_lists import Json, request_for, view_messages
-from tests.support.chat_messages import PDF, call, calling, said, tool, user
+from tests.support.chat_messages import call, calling, said, tool, user
 from tests.support.provider_types import assert_accepted
 from tests.support.session_strategies import PNG
 
@@ -129,56 +117,6 @@ def test_another_provider_gets_nothing_opaque() -> None:
     assert asking[1]["tool_calls"][0]["function"]["arguments"] == '{"path":"é"}'
     assert asking[2] == tool("toolu_1", "a")
     assert asking[3]["content"][1] == {"type": "image_url", "image_url": {"url": PNG}}
-
-
-def test_files_are_sent_where_the_api_accepts_them() -> None:
-    picture = Media(data=PNG, media_type="image/png")
-    song = Media(data="data:audio/mpeg;base64,AA==", media_type="audio/mpeg")
-    paper = Media(data=PDF, media_type="application/pdf")
-    local = Media(data="file:///a.png", media_type="image/png", filename="a.png")
-    film = Media(data="data:audio/ogg;base64,AA==", media_type="audio/ogg")
-    calls = tuple(ShownCall(tool_call_id=name, tool_name="read", input={}) for name in "ab")
-    answers = (
-        Result(tool_call_id="a", tool_name="read", output=Output(type="text", value=" ")),
-        Result(tool_call_id="b", tool_name="read", output=Output(type="error-text", value="no")),
-    )
-    attached = Result(
-        tool_call_id="a",
-        tool_name="read",
-        output=Output(type="text", value=""),
-        attachments=(picture, local),
-    )
-    written = request(
-        [
-            UserMessage(content=(picture, song, paper, local, film)),
-            AssistantMessage(content=(picture, *calls)),
-            ToolMessage(content=(attached, answers[1])),
-            AssistantMessage(content=(Text(text=" "),)),
-        ],
-        WIRE,
-    )
-    assert_accepted(WIRE, written)
-    kinds = [part["type"] for part in written[0]["content"]]
-    assert kinds == ["image_url", "input_audio", "file", "text", "text"]
-    assert written[0]["content"][2]["file"]["filename"] == "file"
-    assert written[1]["content"] == "[A file that cannot be shown here: image/png]"
-    assert [message["role"] for message in written[2:]] == ["tool", "tool", "user", "assistant"]
-    assert written[3]["content"] == "no"
-    assert [part["type"] for part in written[4]["content"]] == ["text", "image_url", "text"]
-    assert written[5]["content"] == NOTHING_TO_READ
-
-
-def test_ids_and_names_of_other_providers_are_made_acceptable() -> None:
-    long = "x" * 41
-    state = Completed(input={}, output="1")
-    parts = tuple(
-        ToolPart(tool=name, call_id=call_id, state=state)
-        for name, call_id in (("mcp:read", long), ("y" * 65, "a b"), ("read", "toolu_01"))
-    )
-    info = decode([said()], WIRE).messages[0].info
-    written = request(view_messages([Message(info=info, parts=parts)]), WIRE)
-    assert_accepted(WIRE, written)
-    assert written[1]["tool_calls"][2]["id"] == "toolu_01"
 
 
 def test_changed_arguments_are_written_anew() -> None:

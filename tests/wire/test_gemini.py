@@ -13,9 +13,7 @@ from foldmark.model.messages import (
     Failed,
     FilePart,
     Message,
-    TextPart,
     ToolPart,
-    UserInfo,
     is_error_output,
 )
 from foldmark.wire.codec import NOTHING_TO_READ
@@ -33,7 +31,6 @@ from tests.support.gemini_contents import (
     user,
 )
 from tests.support.provider_types import assert_accepted
-from tests.support.session_strategies import PNG
 
 Json = dict[str, Any]
 WIRE = "gemini"
@@ -116,34 +113,6 @@ def test_base64_of_the_sdk_is_sent_to_others_in_the_standard_alphabet() -> None:
 
 
 # --- requests ------------------------------------------------------------------------------
-
-
-def test_files_are_sent_where_the_api_accepts_them() -> None:
-    files = (
-        FilePart(mime="image/png", url=PNG),
-        FilePart(mime="image/*", url="https://a.b/c"),
-        FilePart(mime="text/markdown", url="data:text/markdown,a%20b"),
-        FilePart(mime="image/png", url="file:///tmp/a.png"),
-    )
-    state = Completed(input={}, output="see", attachments=files)
-    messages = [
-        Message(info=UserInfo(id="u"), parts=files),
-        Message(info=AssistantInfo(id="a"), parts=(ToolPart(tool="ls", state=state),) * 2),
-        Message(info=UserInfo(id="v"), parts=(TextPart(text="And?"),)),
-    ]
-    sent = request(view_messages(messages), WIRE)
-    assert_accepted(WIRE, sent)
-    accepted = [
-        SHOT,
-        {"fileData": {"fileUri": "https://a.b/c"}},
-        text("a b"),
-        text(NOTHING_TO_READ),
-    ]
-    assert sent[0]["parts"] == accepted
-    first, *rest = sent[2]["parts"]
-    assert first["functionResponse"]["response"] == {"output": "see"}
-    assert rest[:4] == rest[5:9] == accepted
-    assert rest[9:] == [text("And?")]
 
 
 def test_names_of_other_providers_are_made_acceptable_and_its_own_kept() -> None:

@@ -18,8 +18,6 @@ from foldmark.model.messages import (
 )
 from foldmark.model.prompt_messages import (
     AssistantMessage,
-    Call,
-    Media,
     Output,
     Reasoning,
     Result,
@@ -34,7 +32,6 @@ from tests.support.provider_types import assert_accepted
 from tests.support.responses_items import (
     MODEL_SIDE,
     PAIRS,
-    PDF,
     USER_SIDE,
     WIRE,
     assistant,
@@ -44,7 +41,6 @@ from tests.support.responses_items import (
     result,
     user,
 )
-from tests.support.session_strategies import PNG
 
 # Whether the API accepts an unknown item, which is sent back unchanged, cannot be checked.
 sendable = [held for held in MODEL_SIDE + USER_SIDE if held.get("type") != "from_tomorrow"]
@@ -192,39 +188,6 @@ def test_a_call_of_an_openai_tool_becomes_a_function_if_its_result_is_pruned(
     sent = request([*prompt[:-1], ToolMessage(content=(hidden,))], WIRE)
     assert_accepted(WIRE, sent)
     assert sent[-1]["output"] == "[Hidden]"
-
-
-def test_files_are_sent_where_the_api_accepts_them() -> None:
-    png = Media(data=PNG, media_type="image/png", filename="shot.png")
-    pdf, local = (
-        Media(data=PDF, media_type="application/pdf"),
-        Media(data="file:///a", media_type="a/b"),
-    )
-    ran = Result(
-        tool_call_id="a b",
-        tool_name="re ad",
-        output=Output(type="text", value="seen"),
-        attachments=(png,),
-    )
-    used = Call(tool_call_id="a b", tool_name="re ad", input={})
-    sent = request(
-        [
-            UserMessage(content=(Text(text=" "), png, pdf, local)),
-            AssistantMessage(content=(png, used)),
-            ToolMessage(content=(ran,)),
-            UserMessage(content=(Text(text=" "),)),
-        ],
-        WIRE,
-    )
-    assert_accepted(WIRE, sent)
-    image = {"type": "input_image", "image_url": PNG, "detail": "auto"}
-    file = {"type": "input_file", "file_data": PDF, "filename": "file.pdf"}
-    note = {"type": "input_text", "text": "[A file that cannot be shown here: a file]"}
-    assert sent[0]["content"] == [image, file, note]
-    assert sent[1]["content"] == "[A file that cannot be shown here: an image]"
-    assert sent[2]["call_id"] == sent[3]["call_id"] != "a b"
-    assert sent[3]["output"] == [{"type": "input_text", "text": "seen"}, image]
-    assert sent[4]["content"][0]["text"] == NOTHING_TO_READ
 
 
 def test_fields_that_opencode_stores_are_sent_back() -> None:

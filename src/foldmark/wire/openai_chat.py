@@ -442,11 +442,11 @@ def _add_field_text(fields: Json, block: Text | Reasoning, default: str = "") ->
     """Write a text into the fields it was read from; one of another format into `default`."""
     notes = subobject(block.provider_options, KEY)
     sources = notes.get(SOURCES)
-    names = cast("list[str]", sources) if isinstance(sources, list) else [default]
+    names = cast("list[object]", sources) if isinstance(sources, list) else [default]
     for name in names:
         if name == "audio":
-            fields[name] = {**subobject(notes, FIELDS), "transcript": block.text}
-        elif name and block.text:
+            fields["audio"] = {**subobject(notes, FIELDS), "transcript": block.text}
+        elif isinstance(name, str) and name and block.text:
             text = fields.get(name)
             fields[name] = f"{text}\n\n{block.text}" if isinstance(text, str) else block.text
 
