@@ -365,7 +365,7 @@ def test_all_of_it_can_be_taken_back(run: Run) -> None:
         if act == acts[-5]:
             assert session.view().messages[: len(earlier)] == earlier
     assert not any(act.in_force for act in session.operations())
-    assert len(session.view().places) > STEPS  # all that was ever said
+    assert len(session.view().indexes) > STEPS  # all that was ever said
     assert parts_of(everything(run)) == before
 
 
