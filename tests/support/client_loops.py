@@ -38,8 +38,8 @@ AsyncStep = Callable[[Any, Session], Awaitable[bool]]
 
 
 def output(name: str) -> str:
-    """What the tool gives back: 2 000 characters."""
-    return f"{name}: {'open ticket, ' * 200}"[:2_000]
+    """The output of the tool: 2,000 characters."""
+    return f"{name}: {'line of log, ' * 200}"[:2_000]
 
 
 def settle(session: Session) -> bool:
