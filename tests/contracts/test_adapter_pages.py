@@ -1,7 +1,9 @@
 """The page and the example of each adapter run, and a missing framework is named in one line."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,34 +28,34 @@ class Page(NamedTuple):
 
 PAGES = {
     "langchain": Page(
-        name="langchain",
+        name="langchain.md",
         blocks=(1, 2),
         marks=["1", "2", "3"],
-        claim="**Three lines** change",
+        claim="**Three lines change**",
         output=["202 messages in the agent's state", "ERROR timeout in billing"],
         needs="this adapter needs LangChain 1.4 or newer: pip install 'foldmark[langchain]'",
     ),
     "pydantic_ai": Page(
-        name="pydantic-ai",
+        name="pydantic-ai.md",
         blocks=(0, 1),
-        marks=["new"],
-        claim="",
+        marks=["1", "2", "3", "4"],
+        claim="**Four lines change**",
         output=["Page 17 has the error.", "messages of the run: 82", "found again: True"],
         needs="this adapter needs pydantic-ai 2.66 or newer: pip install 'foldmark[pydantic-ai]'",
     ),
     "openai_agents": Page(
-        name="openai-agents",
-        blocks=(0, 1),
+        name="openai-agents.md",
+        blocks=(1, 3),
         marks=["1", "2", "3", "4"],
-        claim="four lines have changed",
+        claim="**four lines change**",
         output=["items are stored", "compaction: ", "the log of day 7 is folded"],
         needs="this adapter needs the OpenAI Agents SDK: pip install 'foldmark[openai-agents]'",
     ),
     "adk": Page(
-        name="adk",
+        name="adk.md",
         blocks=(0, 1),
         marks=["1", "2", "3"],
-        claim="Three lines change.",
+        claim="**Three lines change**",
         output=["There were 100 files.", "events in ADK's session: 102", "in the store: True"],
         needs="this adapter needs Google's ADK: pip install 'foldmark[adk]'",
     ),
@@ -62,7 +64,7 @@ every_page = pytest.mark.parametrize("framework", PAGES)
 
 
 def path_of(framework: str) -> Path:
-    return ROOT / "docs" / f"{PAGES[framework].name}.md"
+    return ROOT / "docs" / PAGES[framework].name
 
 
 def run_python(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -71,6 +73,17 @@ def run_python(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.fixture
+def loop() -> Iterator[None]:
+    """An event loop for pydantic-ai's `run_sync`, which would create one and not close it."""
+    new_loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(new_loop)
+    yield
+    asyncio.set_event_loop(None)
+    new_loop.close()
+
+
+@pytest.mark.usefixtures("loop")
 @every_page
 def test_the_page_runs_as_printed(tmp_path: Path, framework: str) -> None:
     pytest.importorskip(FRAMEWORKS[framework][0])

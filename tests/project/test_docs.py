@@ -29,10 +29,10 @@ PAGES = sorted(DOCS.glob("*.md"))
 ELSEWHERE = {
     "README.md": "project/test_readme.py",
     "own-loops.md": "project/test_own_loops_page.py",
-    "langchain.md": "adapters/langchain/test_docs_page.py",
-    "pydantic-ai.md": "adapters/pydantic_ai/test_docs_page.py",
-    "openai-agents.md": "adapters/openai_agents/test_agents.py",
-    "adk.md": "adapters/adk/test_docs_page.py",
+    "langchain.md": "contracts/test_adapter_pages.py",
+    "pydantic-ai.md": "contracts/test_adapter_pages.py",
+    "openai-agents.md": "contracts/test_adapter_pages.py",
+    "adk.md": "contracts/test_adapter_pages.py",
 }
 # Its commands name files of the reader.
 CLI = "cli.md"
