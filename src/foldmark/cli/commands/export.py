@@ -24,15 +24,7 @@ from ..layout import (
     write_json,
     write_text,
 )
-from ..options import (
-    POLICY,
-    AsJson,
-    File,
-    ReadOptions,
-    SessionName,
-    StoreOptions,
-    policy_named,
-)
+from ..options import POLICY, AsJson, File, ReadOptions, SessionName, StoreOptions, policy_named
 from ..text import number
 
 OPENCODE, MARKDOWN = "opencode", "markdown"

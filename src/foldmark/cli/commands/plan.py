@@ -55,10 +55,10 @@ class RuleOptions:
 def plan(
     file: File,
     *,
-    json: AsJson = False,
     models: ModelOptions,
     rules: RuleOptions,
     reading: ReadOptions,
+    json: AsJson = False,
 ) -> None:
     """Show what prune and compact would do to a session now, and why. Nothing is changed.
 

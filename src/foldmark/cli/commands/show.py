@@ -122,10 +122,8 @@ def _log(
             return "reverted"
         return "shown" if index in visible else "folded"
 
-    values = [_entry_json(entry, state(entry.index), marks) for entry in loaded.messages]
-    return values, (
-        printer.log_entry(entry, state(entry.index), marks) for entry in loaded.messages
-    )
+    entries = [(entry, state(entry.index), marks) for entry in loaded.messages]
+    return [_entry_json(*entry) for entry in entries], (printer.log_entry(*one) for one in entries)
 
 
 def _entry_json(entry: Entry, state: str, marks: Container[int]) -> Json:
