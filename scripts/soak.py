@@ -8,28 +8,37 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 DONE = ROOT / ".soak"
-PYTEST = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal"]
+ADK_PYTHON = str(ROOT / ".venv-adk" / "bin" / "python")
 SHARING = [
     "tests/adapters/langchain/test_sharing.py",
     "tests/adapters/openai_agents/test_sharing.py",
     "tests/adapters/pydantic_ai/test_sharing.py",
     "tests/system/test_shared_sessions.py",
 ]
-# Each part: its arguments for pytest, the variables it sets, and how often it runs.
-PARTS: dict[str, tuple[list[str], dict[str, str], int]] = {
-    "sharing": (SHARING, {"FOLDMARK_EFFORT": "full"}, 50),
-    "kills": (["tests/system"], {"FOLDMARK_EFFORT": "full", "FOLDMARK_KILLS": "1000"}, 1),
-    "invariants": (
-        ["tests/compaction", "tests/session", "tests/fitting"],
-        {"FOLDMARK_EXAMPLES": "2000"},
-        1,
-    ),
-    "formats": (["tests/wire", "tests/transcripts"], {"FOLDMARK_EXAMPLES": "2000"}, 1),
-    "adapters": (["tests/adapters"], {"FOLDMARK_EXAMPLES": "2000"}, 1),
-    "quick": (["-m", "not long"], {}, 5),
+
+
+class Part(NamedTuple):
+    """One part: its arguments for pytest, the variables it sets, and how often it runs."""
+
+    arguments: list[str]
+    variables: dict[str, str]
+    rounds: int = 1
+    python: str = sys.executable
+
+
+FULL, MANY = {"FOLDMARK_EFFORT": "full"}, {"FOLDMARK_EXAMPLES": "2000"}
+PARTS = {
+    "sharing": Part(SHARING, FULL, rounds=50),
+    "sharing-adk": Part(["tests/adapters/adk/test_sharing.py"], FULL, 50, ADK_PYTHON),
+    "kills": Part(["tests/system"], FULL | {"FOLDMARK_KILLS": "1000"}),
+    "invariants": Part(["tests/compaction", "tests/session", "tests/fitting"], MANY),
+    "formats": Part(["tests/wire", "tests/transcripts", "tests/contracts"], MANY),
+    "adapters": Part(["tests/adapters"], MANY),
+    "quick": Part(["-m", "not long"], {}, rounds=5),
 }
 
 
@@ -48,12 +57,11 @@ def main(names: list[str]) -> None:
 
 
 def run_part(name: str) -> None:
-    arguments, variables, rounds = PARTS[name]
-    for number in range(1, rounds + 1):
-        print(f"{name}: round {number} of {rounds}", flush=True)
-        result = subprocess.run(
-            [*PYTEST, *arguments], cwd=ROOT, env=os.environ | variables, check=False
-        )
+    part = PARTS[name]
+    command = [part.python, "-m", "pytest", "-n", "2", "--dist", "worksteal", *part.arguments]
+    for number in range(1, part.rounds + 1):
+        print(f"{name}: round {number} of {part.rounds}", flush=True)
+        result = subprocess.run(command, cwd=ROOT, env=os.environ | part.variables, check=False)
         if result.returncode:
             sys.exit(f"{name}: round {number} failed")
 
