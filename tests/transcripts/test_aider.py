@@ -75,7 +75,7 @@ def text(message: Message) -> str:
     return part.text
 
 
-def told(session: Transcript) -> list[tuple[Kind, str]]:
+def kinds_and_texts(session: Transcript) -> list[tuple[Kind, str]]:
     return [(kind(message), text(message)) for message in session.messages]
 
 
@@ -88,7 +88,7 @@ def test_a_session_has_prompts_replies_and_outputs() -> None:
     assert session.info.title == "aider chat started at 2026-01-02 03:04:05"
     assert session.info.time
     assert session.info.time.created == 1_767_323_045_000
-    assert told(session) == [
+    assert kinds_and_texts(session) == [
         ("output", "Aider v1\nMain model: claude-x with diff edit format"),
         ("user", "fix the bug"),
         ("reply", "Done:\n\n```\nx = 1\n```"),
@@ -118,12 +118,12 @@ def test_replies_have_the_model_of_the_session_banner() -> None:
 
 def test_lines_of_the_user_are_one_prompt_until_a_blank_line() -> None:
     (session,) = read(f"{HEADER}\n#### one  \n####   \n#### two  \n\n#### /diff  \n")
-    assert told(session) == [("user", "one\n\ntwo"), ("user", "/diff")]
+    assert kinds_and_texts(session) == [("user", "one\n\ntwo"), ("user", "/diff")]
 
 
 def test_an_output_ends_with_two_spaces() -> None:
     (session,) = read(f"{HEADER}{BANNER}\n> $ ls\na.py\n\n>> b.py\nc.py  \n> done  \n\nFine.\n\n")
-    assert told(session)[1:] == [
+    assert kinds_and_texts(session)[1:] == [
         ("output", "$ ls\na.py\n\n>> b.py\nc.py\ndone"),
         ("reply", "Fine."),
     ]
@@ -132,14 +132,18 @@ def test_an_output_ends_with_two_spaces() -> None:
 def test_a_heading_or_quote_in_a_reply_is_part_of_the_reply() -> None:
     answer = "Look:\n\n#### `Coder` class\n\n> a quote\n\nThat is it."
     (session,) = read(f"{HEADER}{BANNER}\n#### explain  \n\n{answer}\n\n\n#### thanks  \n")
-    assert told(session)[1:] == [("user", "explain"), ("reply", answer), ("user", "thanks")]
+    assert kinds_and_texts(session)[1:] == [
+        ("user", "explain"),
+        ("reply", answer),
+        ("user", "thanks"),
+    ]
 
 
 def test_text_before_the_first_header_is_a_session() -> None:
     before, session = read(f"left over\n\n> ^C  \n{HEADER}{BANNER}")
     assert before.info.id == "notes-0"
     assert not before.info.title
-    assert told(before) == [("reply", "left over"), ("output", "^C")]
+    assert kinds_and_texts(before) == [("reply", "left over"), ("output", "^C")]
     assert session.info.id == "notes-1"
     assert [item.info.id for item in read(f"\n\n{HEADER}{BANNER}")] == ["notes-1"]
 
@@ -152,13 +156,13 @@ def test_a_session_may_be_empty() -> None:
 
 def test_a_header_needs_a_time() -> None:
     (session,) = read(f"{HEADER}{BANNER}\n#### what is this  \n\n# aider chat started at noon\n\n")
-    assert told(session)[-1] == ("reply", "# aider chat started at noon")
+    assert kinds_and_texts(session)[-1] == ("reply", "# aider chat started at noon")
 
 
 def test_a_file_without_trailing_spaces_is_read_by_its_prefixes() -> None:
     lines = (HEADER + BANNER + TURN).replace("  \n", "\n")
     (session,) = read(lines)
-    assert [kind for kind, _ in told(session)] == ["output", "user", "reply", "output"]
+    assert [kind for kind, _ in kinds_and_texts(session)] == ["output", "user", "reply", "output"]
 
 
 # --- rebuilt files --------------------------------------------------------------------------

@@ -35,8 +35,8 @@ def read(tmp_path: Path, lines: Lines, name: str = f"{SESSION}.jsonl") -> Transc
     return session
 
 
-def tool(found: Transcript, call: str) -> ToolPart:
-    parts = [part for message in found.messages for part in message.parts]
+def tool(transcript: Transcript, call: str) -> ToolPart:
+    parts = [part for message in transcript.messages for part in message.parts]
     (part,) = [item for item in parts if isinstance(item, ToolPart) and item.call_id == call]
     return part
 
@@ -205,7 +205,7 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "title"),
+    ("title_lines", "title"),
     [
         ([("summary", "One"), ("summary", "Two")], "One"),
         ([("summary", "One"), ("aiTitle", "Two"), ("aiTitle", "Three")], "Three"),
@@ -217,13 +217,13 @@ def test_subagents_are_sessions_of_their_own(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("first", [True, False])
 def test_titles_of_the_user_override_those_of_the_program(
-    given: list[tuple[str, Any]], title: str | None, tmp_path: Path, *, first: bool
+    title_lines: list[tuple[str, Any]], title: str | None, tmp_path: Path, *, first: bool
 ) -> None:
     kinds = {"summary": "summary", "aiTitle": "ai-title", "customTitle": "custom-title"}
     lines, titles = Lines(), Lines()
     lines.user("Go")
     lines.user("Look", None, isSidechain=True, agentId="one")
-    for name, text in given:
+    for name, text in title_lines:
         titles.other(type=kinds[name], **{name: text})
     lines.all = titles.all + lines.all if first else lines.all + titles.all
     main, side = read_sessions(write(tmp_path / "a.jsonl", lines.all))
@@ -233,8 +233,8 @@ def test_titles_of_the_user_override_those_of_the_program(
 # --- compactions, prunes and reverts -------------------------------------------------------
 
 
-def view_text(found: Transcript) -> str:
-    log = Log(counter(FOLDMARK.estimate), found.messages)
+def view_text(transcript: Transcript) -> str:
+    log = Log(counter(FOLDMARK.estimate), transcript.messages)
     return str(Viewer(log, FOLDMARK).view().messages)
 
 

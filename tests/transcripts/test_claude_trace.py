@@ -85,7 +85,7 @@ def exchange(messages: list[Line], answer: Line | None = None, **body: Any) -> L
     }
 
 
-def told(lines: list[Line]) -> list[list[str]]:
+def session_views(lines: list[Line]) -> list[list[str]]:
     """The view of each session."""
     return [view_of(*session.messages) for session in read_leniently(ClaudeTrace, lines)]
 
@@ -129,18 +129,20 @@ def test_cache_marks_and_text_forms_are_not_new_messages() -> None:
     first = exchange([marked], reply(1, call("c1")))
     second = exchange([prompt, CALLED, user(result("c1", [text("a.py")]))], reply(2, text("yes")))
     again = [prompt, CALLED, user(result("c1", item)), model(text("yes")), user(text("bye"))]
-    (lines,) = told([first, second, exchange(again)])
+    (lines,) = session_views([first, second, exchange(again)])
     assert lines == ["user: list it", "call c1", "text c1: a.py", "assistant: yes", "user: bye"]
 
 
 def test_a_reply_that_is_repeated_with_changes_is_the_same_reply() -> None:
     trimmed = model(text("a.py is there."))
-    (lines,) = told([FIRST, SECOND, exchange([ASK, CALLED, LISTED, trimmed, user(text("bye"))])])
+    (lines,) = session_views(
+        [FIRST, SECOND, exchange([ASK, CALLED, LISTED, trimmed, user(text("bye"))])]
+    )
     assert lines == [*WHOLE, "user: bye"]
 
 
 def test_history_from_before_the_trace_is_read() -> None:
-    (lines,) = told([exchange([ASK, CALLED, LISTED], reply(2, text("a.py is there")))])
+    (lines,) = session_views([exchange([ASK, CALLED, LISTED], reply(2, text("a.py is there")))])
     assert lines == WHOLE
 
 
@@ -149,21 +151,21 @@ def test_interleaved_conversations_are_separate_sessions() -> None:
     lines = [FIRST, exchange([other], reply(5, text("one"))), SECOND]
     sessions = read_leniently(ClaudeTrace, lines)
     assert [session.info.id for session in sessions] == ["kept", "kept-2"]
-    assert told(lines) == [WHOLE, ["user: count it", "assistant: one"]]
+    assert session_views(lines) == [WHOLE, ["user: count it", "assistant: one"]]
 
 
 def test_requests_of_the_program_itself_are_left_out() -> None:
     quota = exchange([user(text("quota"))], reply(7, text("A")), tools=[], max_tokens=1)
     title = exchange([ASK], reply(8, text("Listing")), tools=[], system="Give a title.")
-    assert told([quota, FIRST, title, quota, SECOND, title]) == [WHOLE]
+    assert session_views([quota, FIRST, title, quota, SECOND, title]) == [WHOLE]
 
 
 def test_a_request_without_tools_is_read_if_it_continues_or_is_all() -> None:
     first = exchange([ASK], reply(1, text("how?")), tools=[])
     second = exchange([ASK, model(text("how?")), user(text("so"))], reply(2, text("ok")), tools=[])
     grown = ["user: list it", "assistant: how?", "user: so", "assistant: ok"]
-    assert told([FIRST, first, SECOND, second]) == [WHOLE, grown]
-    assert told([first]) == [["user: list it", "assistant: how?"]]
+    assert session_views([FIRST, first, SECOND, second]) == [WHOLE, grown]
+    assert session_views([first]) == [["user: list it", "assistant: how?"]]
 
 
 def test_reminders_of_the_program_are_synthetic() -> None:
@@ -177,7 +179,7 @@ def test_reminders_of_the_program_are_synthetic() -> None:
 
 
 def test_a_repeated_request_reverts_its_first_reply() -> None:
-    (lines,) = told([FIRST, SECOND, exchange([ASK, CALLED, LISTED], reply(3, text("b")))])
+    (lines,) = session_views([FIRST, SECOND, exchange([ASK, CALLED, LISTED], reply(3, text("b")))])
     assert lines == [*WHOLE[:3], "assistant: b"]
 
 
@@ -190,7 +192,7 @@ def test_a_failed_request_has_no_reply() -> None:
 def test_a_request_without_the_last_messages_reverts_them() -> None:
     changed = exchange([ASK, CALLED, LISTED, SAID, user(text("no, this"))], reply(4, text("ok")))
     before = exchange([ASK, CALLED, LISTED, SAID, user(text("now that"))], reply(3, text("done")))
-    (lines,) = told([FIRST, SECOND, before, changed])
+    (lines,) = session_views([FIRST, SECOND, before, changed])
     assert lines == [*WHOLE, "user: no, this", "assistant: ok"]
 
 
@@ -208,7 +210,9 @@ def test_a_result_that_was_replaced_is_pruned() -> None:
 
 def test_a_changed_first_message_changes_nothing() -> None:
     other = user(text("<system-reminder>now</system-reminder>"), text("list it"))
-    (lines,) = told([FIRST, exchange([other, CALLED, LISTED], reply(2, text("a.py is there")))])
+    (lines,) = session_views(
+        [FIRST, exchange([other, CALLED, LISTED], reply(2, text("a.py is there")))]
+    )
     assert lines == WHOLE
 
 
@@ -224,12 +228,12 @@ COMMAND = text("<command-name>/compact</command-name>")
 
 
 @pytest.mark.parametrize("blocks", [[], [COMMAND]])
-@pytest.mark.parametrize("asked", [[FOLDING], []])
+@pytest.mark.parametrize("summary_requests", [[FOLDING], []])
 def test_a_conversation_that_starts_with_a_summary_is_a_compaction(
-    blocks: list[Line], asked: list[Line]
+    blocks: list[Line], summary_requests: list[Line]
 ) -> None:
     started = exchange([user(text(CONTINUED), *blocks, text("go on"))], reply(4, text("on it")))
-    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, *asked, started])
+    (session,) = read_leniently(ClaudeTrace, [FIRST, SECOND, *summary_requests, started])
     log = Log(counter(FOLDMARK.estimate), session.messages)
     assert len(log.pivots) == 1
     marker = session.messages[3]
@@ -243,14 +247,14 @@ def test_a_conversation_that_starts_with_a_summary_is_a_compaction(
         "user: go on",
         "assistant: on it",
     ]
-    if asked:
+    if summary_requests:
         assert marker.info.wire
         assert marker.info.wire[ClaudeTrace.name]["usage"] == USAGE
 
 
 def test_a_summary_without_a_following_request_changes_nothing() -> None:
     after = exchange([ASK, CALLED, LISTED, SAID, user(text("go on"))], reply(4, text("ok")))
-    (lines,) = told([FIRST, SECOND, FOLDING, after])
+    (lines,) = session_views([FIRST, SECOND, FOLDING, after])
     assert lines == [*WHOLE, "user: go on", "assistant: ok"]
 
 
@@ -258,7 +262,7 @@ def test_a_compacted_conversation_continues() -> None:
     started = user(text(CONTINUED), text("go on"))
     first = exchange([started], reply(4, call("c2")))
     second = exchange([started, model(call("c2")), user(result("c2", "b"))], reply(5, text("done")))
-    (lines,) = told([FIRST, SECOND, FOLDING, first, second])
+    (lines,) = session_views([FIRST, SECOND, FOLDING, first, second])
     assert lines[-4:] == ["user: go on", "call c2", "text c2: b", "assistant: done"]
 
 
@@ -340,17 +344,17 @@ def test_requests_to_other_endpoints_are_ignored() -> None:
     counted = exchange([ASK], {"input_tokens": 5})
     counted["request"]["url"] = "https://api.anthropic.com/v1/messages/count_tokens"
     event = {"request": {"url": "https://example.com/log", "body": "x=1"}, "response": None}
-    assert told([counted, event, {"request": {}}, FIRST, SECOND]) == [WHOLE]
+    assert session_views([counted, event, {"request": {}}, FIRST, SECOND]) == [WHOLE]
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
     odd = exchange([user(text("half \ud83d"))], {"type": "error"})
-    assert told([odd]) == [["user: half ?"]]
+    assert session_views([odd]) == [["user: half ?"]]
 
 
 def test_an_unreadable_line_adds_nothing() -> None:
     broken = exchange([ASK, CALLED, LISTED, user({"type": "text", "text": 5})], reply(9, text("x")))
-    assert told([FIRST, broken, SECOND]) == [WHOLE]
+    assert session_views([FIRST, broken, SECOND]) == [WHOLE]
     importer = ClaudeTrace("x")
     with pytest.raises(BadInput):
         importer.steps_of(Record(line=1, data=json.dumps(broken).encode()))

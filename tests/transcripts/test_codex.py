@@ -54,20 +54,20 @@ def item(kind: str, **fields: Any) -> Line:
     return line("response_item", type=kind, **fields)
 
 
-def words(text: str, role: str = "user") -> Line:
+def text_item(text: str, role: str = "user") -> Line:
     kind = "output_text" if role == "assistant" else "input_text"
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
 def user(text: str) -> Line:
-    return line("response_item", **words(text))
+    return line("response_item", **text_item(text))
 
 
-def said(text: str) -> Line:
-    return line("response_item", **words(text, "assistant"))
+def reply(text: str) -> Line:
+    return line("response_item", **text_item(text, "assistant"))
 
 
-def thought(text: str) -> Line:
+def reasoning_item(text: str) -> Line:
     summary = [{"type": "summary_text", "text": text}]
     return item("reasoning", id="rs_1", summary=summary, encrypted_content="E")
 
@@ -84,13 +84,13 @@ def event(kind: str, **fields: Any) -> Line:
     return line("event_msg", type=kind, **fields)
 
 
-def usage(given: int, total: int, made: int = 5) -> Line:
+def usage(used: int, total: int, output_tokens: int = 5) -> Line:
     last = {
-        "input_tokens": given,
+        "input_tokens": used,
         "cached_input_tokens": 40,
-        "output_tokens": made,
+        "output_tokens": output_tokens,
         "reasoning_output_tokens": 2,
-        "total_tokens": given + made,
+        "total_tokens": used + output_tokens,
     }
     whole = {"total_tokens": total}
     return event("token_count", info={"last_token_usage": last, "total_token_usage": whole})
@@ -142,7 +142,7 @@ def test_lines_of_other_kinds_and_copies_for_the_screen_are_ignored(tmp_path: Pa
         user("look"),
         event("user_message", message="look"),
         item("ghost_snapshot", ghost_commit={"id": "c"}),
-        said("yes"),
+        reply("yes"),
         event("agent_message", message="yes"),
     )
     assert texts(session) == ["look", "yes"]
@@ -159,13 +159,13 @@ def test_the_items_of_one_reply_are_one_message_with_results(
         meta(),
         line("turn_context", model="gpt-x", effort="high"),
         user("look"),
-        thought("hm"),
-        said("I look."),
+        reasoning_item("hm"),
+        reply("I look."),
         call("c1"),
         call("c2"),
         output("c1", "one"),
         output("c2", "two"),
-        said("Done."),
+        reply("Done."),
     )
     assert len(session.messages) == 3
     kinds = [type(part) for part in session.messages[1].parts]
@@ -178,10 +178,10 @@ def test_the_items_of_one_reply_are_one_message_with_results(
 
 
 def test_texts_of_the_program_in_the_role_of_the_user_are_not_requests(tmp_path: Path) -> None:
-    context = words("# AGENTS.md instructions for /work\nBe kind.")
+    context = text_item("# AGENTS.md instructions for /work\nBe kind.")
     context["content"].append({"type": "input_text", "text": "<environment_context>\n</x>"})
-    above = line("response_item", **words("Never push.", "developer"))
-    lines = [meta(), above, line("response_item", **context), user("<b>look</b>"), said("yes")]
+    above = line("response_item", **text_item("Never push.", "developer"))
+    lines = [meta(), above, line("response_item", **context), user("<b>look</b>"), reply("yes")]
     session = read(tmp_path, *lines)
     assert requests(session) == ["<b>look</b>"]
     assert len(view_of(*session.messages)) == 5
@@ -189,13 +189,13 @@ def test_texts_of_the_program_in_the_role_of_the_user_are_not_requests(tmp_path:
 
 def test_items_are_written_back_unchanged(tmp_path: Path) -> None:
     lines = [
-        line("response_item", **words("Never push.", "developer")),
+        line("response_item", **text_item("Never push.", "developer")),
         user("look"),
-        thought("hm"),
+        reasoning_item("hm"),
         item("custom_tool_call", name="apply_patch", input="*** Begin", call_id="c1", status="x"),
         item("custom_tool_call_output", call_id="c1", output="ok"),
         item("web_search_call", id="ws_1", status="completed", action={"type": "search"}),
-        said("Done."),
+        reply("Done."),
     ]
     session = read(tmp_path, meta(), *lines)
     assert write_list(OpenAIResponses(), session.messages) == [one["payload"] for one in lines]
@@ -212,7 +212,7 @@ def test_usage_comes_after_its_step(tmp_path: Path) -> None:
         call("c1"),
         output("c1", "one"),
         usage(100, total=105),
-        said("Done."),
+        reply("Done."),
         usage(200, total=310),
     )
     first, second = replies(session)
@@ -233,8 +233,8 @@ def test_in_old_versions_usage_comes_before_its_step_and_is_repeated(tmp_path: P
         output("c1", "one"),
         usage(100, total=105),
         usage(200, total=310),
-        thought("hm"),
-        said("Done."),
+        reasoning_item("hm"),
+        reply("Done."),
     )
     assert [info.tokens and info.tokens.total for info in replies(session)] == [105, 205]
 
@@ -242,21 +242,23 @@ def test_in_old_versions_usage_comes_before_its_step_and_is_repeated(tmp_path: P
 def test_a_step_without_usage_does_not_get_that_of_the_next_one(
     tmp_path: Path,
 ) -> None:
-    lines = [user("look"), said("half"), user("again"), usage(100, total=105), said("whole")]
+    lines = [user("look"), reply("half"), user("again"), usage(100, total=105), reply("whole")]
     first, second = replies(read(tmp_path, meta(), *lines))
     assert not first.tokens
     assert second.tokens
 
 
 def test_usage_ends_a_reply(tmp_path: Path) -> None:
-    session = read(tmp_path, meta(), user("look"), said("one"), usage(100, total=105), said("two"))
+    session = read(
+        tmp_path, meta(), user("look"), reply("one"), usage(100, total=105), reply("two")
+    )
     assert [len(message.parts) for message in session.messages] == [1, 1, 1]
 
 
 def test_an_estimate_after_a_compaction_belongs_to_no_reply(tmp_path: Path) -> None:
-    estimate = usage(0, total=105, made=0)
+    estimate = usage(0, total=105, output_tokens=0)
     session = read(
-        tmp_path, meta(), said("one"), usage(100, total=105), compacted(), estimate, said("two")
+        tmp_path, meta(), reply("one"), usage(100, total=105), compacted(), estimate, reply("two")
     )
     first, second = replies(session)
     assert first.tokens
@@ -267,24 +269,24 @@ def test_an_estimate_after_a_compaction_belongs_to_no_reply(tmp_path: Path) -> N
 
 
 def test_rolled_back_turns_are_reverted(tmp_path: Path) -> None:
-    turns = [user("one"), said("1"), user("two"), said("2"), user("three"), said("3")]
+    turns = [user("one"), reply("1"), user("two"), reply("2"), user("three"), reply("3")]
     back = event("thread_rolled_back", num_turns=2)
-    session = read(tmp_path, meta(), *turns, back, user("other"), said("4"))
+    session = read(tmp_path, meta(), *turns, back, user("other"), reply("4"))
     assert texts(session) == ["one", "1", "other", "4"]
 
 
 def test_turns_can_be_rolled_back_one_by_one(tmp_path: Path) -> None:
     back = event("thread_rolled_back", num_turns=1)
-    lines = [user("one"), said("1"), user("two"), said("2"), back, user("three"), back]
+    lines = [user("one"), reply("1"), user("two"), reply("2"), back, user("three"), back]
     assert texts(read(tmp_path, meta(), *lines)) == ["one", "1"]
 
 
 def test_rolling_back_too_many_turns_keeps_the_context_before_them(
     tmp_path: Path,
 ) -> None:
-    context = line("response_item", **words("<environment_context>"))
+    context = line("response_item", **text_item("<environment_context>"))
     back = event("thread_rolled_back", num_turns=9)
-    session = read(tmp_path, meta(), context, user("one"), said("1"), back, user("two"))
+    session = read(tmp_path, meta(), context, user("one"), reply("1"), back, user("two"))
     assert texts(session) == ["<environment_context>", "two"]
 
 
@@ -295,14 +297,14 @@ def test_an_encrypted_summary_is_kept_for_its_provider_and_replaced_for_others(
     tmp_path: Path,
 ) -> None:
     sealed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "E"}
-    above = words("Never push.", "developer")
+    above = text_item("Never push.", "developer")
     session = read(
         tmp_path,
         meta(),
         user("first"),
-        said("one"),
-        compacted(above, words("first"), sealed, window_number=1),
-        said("two"),
+        reply("one"),
+        compacted(above, text_item("first"), sealed, window_number=1),
+        reply("two"),
         user("second"),
     )
     assert session.messages[2].info.wire == {"codex": {"window_number": 1}}
@@ -321,16 +323,16 @@ def test_an_encrypted_summary_is_kept_for_its_provider_and_replaced_for_others(
 
 
 def test_a_summary_that_is_a_text_is_not_repeated(tmp_path: Path) -> None:
-    history = (words("first"), words("Another model wrote:\nSum."))
-    lines = [user("first"), said("one"), compacted(*history, message="Sum.")]
-    session = read(tmp_path, meta(), *lines, said("two"))
+    history = (text_item("first"), text_item("Another model wrote:\nSum."))
+    lines = [user("first"), reply("one"), compacted(*history, message="Sum.")]
+    session = read(tmp_path, meta(), *lines, reply("two"))
     assert texts(session) == ["first", "one", "Sum.", "first", "two"]
 
 
 def test_in_old_versions_prompts_are_kept_by_a_compaction(tmp_path: Path) -> None:
-    context = line("response_item", **words("<environment_context>"))
-    lines = [context, user("first"), said("one"), user("second"), said("two")]
-    session = read(tmp_path, meta(), *lines, line("compacted", message="Sum."), said("three"))
+    context = line("response_item", **text_item("<environment_context>"))
+    lines = [context, user("first"), reply("one"), user("second"), reply("two")]
+    session = read(tmp_path, meta(), *lines, line("compacted", message="Sum."), reply("three"))
     assert texts(session)[5:] == ["Sum.", "first", "second", "three"]
     assert requests(session) == ["first", "second"]
 
@@ -340,7 +342,7 @@ def test_prompts_can_be_rolled_back_after_a_compaction(
     tmp_path: Path, turns: int, left: list[str]
 ) -> None:
     back = event("thread_rolled_back", num_turns=turns)
-    compaction = compacted(words("first"), words("second"), message="Sum.")
+    compaction = compacted(text_item("first"), text_item("second"), message="Sum.")
     session = read(tmp_path, meta(), user("first"), user("second"), compaction, back)
     assert texts(session) == ["first", "second", "Sum.", *left]
     assert len(Log(len, session.messages).pivots) == 1

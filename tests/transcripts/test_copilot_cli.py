@@ -126,15 +126,15 @@ def test_a_text_that_was_rewritten_is_kept_but_not_shown(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "notice",
     [
         event(1, "user.message", content="", transformedContent="Go on."),
         event(1, "user.message", content="Go on.", source="skill-pdf"),
         event(1, "system.notification", content="Go on."),
     ],
 )
-def test_texts_of_the_program_in_the_role_of_the_user_are_synthetic(tmp_path: Path, told: Any):
-    [message] = read(tmp_path, START, told).messages
+def test_texts_of_the_program_in_the_role_of_the_user_are_synthetic(tmp_path: Path, notice: Any):
+    [message] = read(tmp_path, START, notice).messages
     assert message.parts == (TextPart(text="Go on.", synthetic=True),)
 
 
@@ -200,12 +200,12 @@ def test_a_text_argument_is_the_input_of_a_call(tmp_path: Path):
 # --- compactions and subagents ---
 
 
-def compacted(**told: Any) -> list[dict[str, Any]]:
+def compacted(**fields: Any) -> list[dict[str, Any]]:
     return [
         *TURN,
         event(20, "session.compaction_start"),
         event(21, "user.message", content="Meanwhile"),
-        event(22, "session.compaction_complete", **told),
+        event(22, "session.compaction_complete", **fields),
         event(23, "assistant.message", messageId="m3", content="After."),
     ]
 

@@ -18,7 +18,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 (PLUGIN,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
 
 
-def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run_program(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     program = [sys.executable, "-c", "from foldmark.cli import main; main()", *arguments]
     session = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
@@ -26,7 +26,7 @@ def ran(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def installed(folder: Path, code: str, target: str = "diary_format:Diary") -> Path:
+def install_package(folder: Path, code: str, target: str = "diary_format:Diary") -> Path:
     """A package with an entry point, as pip installs it."""
     (folder / "diary_format.py").write_text(code)
     facts = folder / "diary_format-1.0.dist-info"
@@ -37,13 +37,13 @@ def installed(folder: Path, code: str, target: str = "diary_format:Diary") -> Pa
 
 
 def test_a_plugin_adds_a_format(tmp_path: Path):
-    folder = installed(tmp_path, PLUGIN)
+    folder = install_package(tmp_path, PLUGIN)
     (folder / "days.jsonl").write_text('{"diary": "It rained."}\n{"diary": "It snowed."}\n')
-    assert "a diary" in ran(folder, "formats").stdout
-    shown = ran(folder, "inspect", "days.jsonl", "--json")
-    assert '"format": "diary"' in shown.stdout.replace('":"', '": "'), shown.stderr
-    assert ran(folder, "import", "days.jsonl").returncode == 0
-    assert "It snowed." in ran(folder, "recall", "days", "h1").stdout
+    assert "a diary" in run_program(folder, "formats").stdout
+    inspection = run_program(folder, "inspect", "days.jsonl", "--json")
+    assert '"format": "diary"' in inspection.stdout.replace('":"', '": "'), inspection.stderr
+    assert run_program(folder, "import", "days.jsonl").returncode == 0
+    assert "It snowed." in run_program(folder, "recall", "days", "h1").stdout
 
 
 EPISODE: Json = {
@@ -67,29 +67,29 @@ EPISODE: Json = {
 }
 
 
-def with_example(folder: Path) -> Path:
+def install_example(folder: Path) -> Path:
     """The example plugin, installed."""
-    return installed(folder, EXAMPLE.read_text(), "diary_format:TauBench")
+    return install_package(folder, EXAMPLE.read_text(), "diary_format:TauBench")
 
 
 def test_the_example_plugin_reads_every_episode_as_a_session(tmp_path: Path):
-    folder = with_example(tmp_path)
+    folder = install_example(tmp_path)
     (folder / "run.json").write_text(json.dumps([EPISODE, {**EPISODE, "trial": 1}, EPISODE]))
-    result = ran(folder, "import", "run.json", "--store", "runs.db", "--json")
+    result = run_program(folder, "import", "run.json", "--store", "runs.db", "--json")
     rest = json.loads(result.stdout)["imported"]
     assert [item["id"] for item in rest] == ["run-3-0", "run-3-1", "run-3-0-2"]
     assert {item["format"] for item in rest} == {"tau-bench"}
     assert {item["title"] for item in rest} == {"You want a ticket."}
     assert [item["messages"] for item in rest] == [3, 3, 3]
-    again = ran(folder, "export", "run-3-1", "--to", "openai-chat", "--store", "runs.db")
+    again = run_program(folder, "export", "run-3-1", "--to", "openai-chat", "--store", "runs.db")
     assert json.loads(again.stdout) == EPISODE["traj"]
 
 
 def test_the_example_plugin_names_a_malformed_message(tmp_path: Path):
-    folder = with_example(tmp_path)
+    folder = install_example(tmp_path)
     broken = {**EPISODE, "traj": [*EPISODE["traj"], {"role": "user", "content": 5}]}
     (folder / "run.json").write_text(json.dumps([EPISODE, broken]))
-    run = ran(folder, "inspect", "run.json")
+    run = run_program(folder, "inspect", "run.json")
     assert (run.returncode, run.stdout) == (2, "")
     assert "run.json: episodes[1], message 6: " in run.stderr
     assert run.stderr.count("\n") == 1
@@ -97,7 +97,9 @@ def test_the_example_plugin_names_a_malformed_message(tmp_path: Path):
 
 def test_the_example_plugin_reads_a_real_run(tmp_path: Path, corpus: Path):
     path = corpus / "tau-bench" / "tau_gpt-4o-airline_first40.json"
-    result = ran(with_example(tmp_path), "import", str(path), "--store", "runs.db", "--json")
+    result = run_program(
+        install_example(tmp_path), "import", str(path), "--store", "runs.db", "--json"
+    )
     rest = json.loads(result.stdout)["imported"]
     assert len(rest) == len(json.loads(path.read_bytes())) == len({item["id"] for item in rest})
 
@@ -122,7 +124,7 @@ def test_a_real_file_of_another_format_is_refused_in_one_line(corpus: Path, form
     ],
 )
 def test_a_broken_plugin_is_named_in_one_line(tmp_path: Path, code: str, target: str, cause: str):
-    run = ran(installed(tmp_path, code, target), "formats")
+    run = run_program(install_package(tmp_path, code, target), "formats")
     assert (run.returncode, run.stdout) == (2, "")
     assert cause in run.stderr
     assert "diary" in run.stderr
@@ -130,9 +132,9 @@ def test_a_broken_plugin_is_named_in_one_line(tmp_path: Path, code: str, target:
 
 
 def test_an_error_of_a_plugin_names_the_line(tmp_path: Path):
-    folder = installed(tmp_path, PLUGIN)
+    folder = install_package(tmp_path, PLUGIN)
     (folder / "days.jsonl").write_text('{"diary": "It rained."}\n{"dairy": "Milk."}\n')
-    run = ran(folder, "import", "days.jsonl")
+    run = run_program(folder, "import", "days.jsonl")
     assert run.returncode == 2
     assert "days.jsonl: line 2: the format diary cannot read it: KeyError('diary')" in run.stderr
-    assert ran(folder, "import", "days.jsonl", "--lenient").returncode == 0
+    assert run_program(folder, "import", "days.jsonl", "--lenient").returncode == 0

@@ -39,7 +39,7 @@ HEADER = {
 }
 
 
-def said(name: str, content: Any, kind: str = "user", **more: Any) -> Line:
+def entry(name: str, content: Any, kind: str = "user", **more: Any) -> Line:
     return {
         "id": name,
         "timestamp": "2026-01-01T00:01:00Z",
@@ -49,11 +49,11 @@ def said(name: str, content: Any, kind: str = "user", **more: Any) -> Line:
     }
 
 
-def response(call: str, **told: str) -> Line:
-    return {"functionResponse": {"id": call, "name": "read_file", "response": told}}
+def response(call: str, **outputs: str) -> Line:
+    return {"functionResponse": {"id": call, "name": "read_file", "response": outputs}}
 
 
-def called(name: str, *results: Line) -> Line:
+def tool(name: str, *results: Line) -> Line:
     call = {
         "id": name,
         "name": "read_file",
@@ -63,8 +63,8 @@ def called(name: str, *results: Line) -> Line:
     return {**call, "result": list(results) or None, "status": "success"}
 
 
-ASKED = said("u1", [{"text": "Look"}])
-BARE = said(
+ASKED = entry("u1", [{"text": "Look"}])
+BARE = entry(
     "g1", "I look.", "gemini", model="gemini-x", thoughts=[{"subject": "A", "description": "b"}]
 )
 MEASURED = {"input": 100, "output": 8, "cached": 40, "thoughts": 5, "tool": 0, "total": 113}
@@ -72,13 +72,13 @@ ANSWER = {
     **BARE,
     "tokens": MEASURED,
     "toolCalls": [
-        called("c1", response("c1", output="one")),
-        called("c2", response("c2", error="no")),
+        tool("c1", response("c1", output="one")),
+        tool("c2", response("c2", error="no")),
     ],
 }
-RESULTS = said("r1", [response("c1", output="one"), response("c2", error="no")])
-DONE = said("g2", "Done.", "gemini")
-SETUP = said("env", [{"text": "<session_context>\nhere\n</session_context>"}])
+RESULTS = entry("r1", [response("c1", output="one"), response("c2", error="no")])
+DONE = entry("g2", "Done.", "gemini")
+SETUP = entry("env", [{"text": "<session_context>\nhere\n</session_context>"}])
 LINES = [
     HEADER,
     {"$set": {"messages": [SETUP], "lastUpdated": "2026-01-01T00:00:01Z"}},
@@ -90,8 +90,8 @@ LINES = [
     DONE,
 ]
 FOLDED = [
-    said("snap", [{"text": "<state_snapshot>a file was read</state_snapshot>"}]),
-    said("ack", [{"text": "Got it."}], "gemini"),
+    entry("snap", [{"text": "<state_snapshot>a file was read</state_snapshot>"}]),
+    entry("ack", [{"text": "Got it."}], "gemini"),
 ]
 
 
@@ -137,20 +137,20 @@ def test_token_counts_are_converted(tmp_path: Path):
 
 
 def test_messages_for_the_user_only_are_ignored(tmp_path: Path):
-    asides = [said(kind, "Careful.", kind) for kind in ("info", "error", "warning")]
+    asides = [entry(kind, "Careful.", kind) for kind in ("info", "error", "warning")]
     path = document(tmp_path, ASKED, *asides, DONE)
     assert ids(read_sessions(path)[0]) == ["u1", "g2"]
     assert read_file(path).messages == 2
 
 
 def test_files_of_tools_are_messages(tmp_path: Path):
-    picture = said("i1", [{"inlineData": {"mimeType": "image/png", "data": "QUJD"}}], "info")
+    picture = entry("i1", [{"inlineData": {"mimeType": "image/png", "data": "QUJD"}}], "info")
     [session] = read_sessions(document(tmp_path, ASKED, picture, DONE))
     assert isinstance(session.messages[1].parts[0], FilePart)
 
 
 def test_a_call_without_a_result_is_pending(tmp_path: Path):
-    waiting = {**BARE, "toolCalls": [called("c1")]}
+    waiting = {**BARE, "toolCalls": [tool("c1")]}
     path = document(tmp_path, ASKED, waiting)
     assert not has_result(read_sessions(path)[0].messages[1].parts[-1])
     assert (read_file(path).calls, read_file(path).results) == (1, 0)
@@ -180,8 +180,8 @@ def test_the_session_context_is_synthetic(tmp_path: Path):
 
 
 def test_late_results_are_joined_with_their_calls(tmp_path: Path):
-    between = [said(f"x{number}", "…") for number in range(20)]
-    waiting = {**BARE, "toolCalls": [called("c1"), called("c2")]}
+    between = [entry(f"x{number}", "…") for number in range(20)]
+    waiting = {**BARE, "toolCalls": [tool("c1"), tool("c2")]}
     by_record = read(tmp_path, HEADER, ASKED, waiting, *between, ANSWER)
     by_message = read(tmp_path, HEADER, ASKED, waiting, *between, RESULTS)
     assert list(map(output, calls(by_record))) == ["one", "no"]
@@ -197,15 +197,15 @@ def test_a_later_title_is_that_of_the_session(tmp_path: Path):
 
 
 def test_a_rewind_reverts_a_message_and_all_after_it(tmp_path: Path):
-    again = said("u2", "Again")
-    session = read(tmp_path, *LINES, said("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
+    again = entry("u2", "Again")
+    session = read(tmp_path, *LINES, entry("u3", "Wrong"), DONE, {"$rewindTo": "u3"}, again)
     assert ids(session) == ["env", "u1", "g1", "g2", "u2"]
     assert ids(read(tmp_path, *LINES, {"$rewindTo": "u1"}, again)) == ["env", "u2"]
     assert ids(read(tmp_path, *LINES, {"$rewindTo": "nobody"}, again)) == ["u2"]
 
 
 def test_a_shorter_history_reverts_the_missing_messages(tmp_path: Path):
-    session = read(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, said("u2", "Go on"))
+    session = read(tmp_path, *LINES, {"$set": {"messages": [SETUP, ASKED]}}, entry("u2", "Go on"))
     assert ids(session) == ["env", "u1", "u2"]
 
 
@@ -217,9 +217,9 @@ def test_a_history_with_other_ids_replaces_the_first(tmp_path: Path):
 
 
 def test_a_history_with_a_snapshot_is_a_compaction(tmp_path: Path):
-    more = [said("u2", "And now?"), said("g3", "Now this.", "gemini")]
+    more = [entry("u2", "And now?"), entry("g3", "Now this.", "gemini")]
     history = [SETUP, *FOLDED, *more]
-    session = read(tmp_path, *LINES, *more, {"$set": {"messages": history}}, said("u3", "Good"))
+    session = read(tmp_path, *LINES, *more, {"$set": {"messages": history}}, entry("u3", "Good"))
     assert ids(session)[-4:] == ["g3", "s1-fold-1-marker", "s1-fold-1-summary", "u3"]
     view = view_of(*session.messages)
     assert view[-3:] == ["user: And now?", "assistant: Now this.", "user: Good"]
@@ -228,7 +228,7 @@ def test_a_history_with_a_snapshot_is_a_compaction(tmp_path: Path):
 
 
 def test_a_compaction_that_keeps_nothing_has_no_tail(tmp_path: Path):
-    session = read(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, said("u2", "Good"))
+    session = read(tmp_path, *LINES, {"$set": {"messages": FOLDED}}, entry("u2", "Good"))
     [pivot] = Log(counter("classes"), session.messages).pivots
     assert pivot.tail_id is None
     assert view_of(*session.messages)[-2:] == [
@@ -241,17 +241,17 @@ def test_a_rewind_after_a_compaction_keeps_the_compaction(tmp_path: Path):
     lines = [
         *LINES,
         {"$set": {"messages": [*FOLDED, DONE]}},
-        said("u2", "Bad"),
+        entry("u2", "Bad"),
         {"$rewindTo": "u2"},
     ]
-    session = read(tmp_path, *lines, said("u3", "Good"))
+    session = read(tmp_path, *lines, entry("u3", "Good"))
     assert ids(session)[-2:] == ["s1-fold-1-summary", "u3"]
 
 
 @pytest.mark.parametrize("again", [1, 12])
 def test_results_that_are_masked_later_are_pruned(tmp_path: Path, again: int):
-    between = [said(f"x{number}", "…") for number in range(again)]
-    masked = {**ANSWER, "toolCalls": [called("c1", response("c1", output=MASKED))]}
+    between = [entry(f"x{number}", "…") for number in range(again)]
+    masked = {**ANSWER, "toolCalls": [tool("c1", response("c1", output=MASKED))]}
     by_line = read(tmp_path, *LINES, *between, masked)
     history = [SETUP, ASKED, masked, RESULTS, DONE, *between]
     by_history = read(tmp_path, *LINES, *between, {"$set": {"messages": history}})
@@ -265,7 +265,7 @@ def test_results_that_are_masked_later_are_pruned(tmp_path: Path, again: int):
 
 
 def test_a_result_that_was_always_masked_is_not_pruned(tmp_path: Path):
-    masked = {**BARE, "toolCalls": [called("c1", response("c1", output=MASKED))]}
+    masked = {**BARE, "toolCalls": [tool("c1", response("c1", output=MASKED))]}
     (call,) = calls(read(tmp_path, HEADER, ASKED, masked))
     assert output(call) == MASKED
     time = completed(call).time

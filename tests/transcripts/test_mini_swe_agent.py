@@ -27,47 +27,47 @@ from foldmark.transcripts.read import read_sessions, read_transcript
 from tests.support.transcript_reading import calls, first_reply, requests
 from tests.support.view_lines import joined, view_of
 
-Said = dict[str, Any]
+Raw = dict[str, Any]
 CREATED = 1_767_323_045
 SPOKEN = "THOUGHT: I look around.\n\n```bash\nls -a\n```"
 
 
-def user(content: Any, **extra: Any) -> Said:
+def user(content: Any, **extra: Any) -> Raw:
     return {"role": "user", "content": content, **({"extra": extra} if extra else {})}
 
 
-def spoken(text: str, **extra: Any) -> Said:
+def text_reply(text: str, **extra: Any) -> Raw:
     return {"role": "assistant", "content": text, "extra": extra}
 
 
-def response(message: Said | None = None, **usage: Any) -> Said:
+def response(message: Raw | None = None, **usage: Any) -> Raw:
     about = {"id": "gen-1", "created": CREATED, "model": "claude-x", "usage": usage}
     return {**about, "choices": [{"message": {"role": "assistant", **(message or {})}}]}
 
 
-def call(name: str, command: str) -> Said:
+def call(name: str, command: str) -> Raw:
     function = {"name": "bash", "arguments": json.dumps({"command": command})}
     return {"id": name, "type": "function", "function": function}
 
 
-def called(*calls: Said, **more: Any) -> Said:
+def call_reply(*calls: Raw, **more: Any) -> Raw:
     actions = [{"command": "ls", "tool_call_id": item["id"]} for item in calls]
     text = {"role": "assistant", "content": None, "tool_calls": list(calls)}
     return {**text, "extra": {"actions": actions}, **more}
 
 
-def result(name: str, content: Any) -> Said:
+def result(name: str, content: Any) -> Raw:
     extra = {"raw_output": "for people", "returncode": 0, "timestamp": CREATED + 0.5}
     return {"role": "tool", "tool_call_id": name, "content": content, "extra": extra}
 
 
-def run(*messages: Said, **more: Any) -> Said:
+def run(*messages: Raw, **more: Any) -> Raw:
     prompt = {"role": "system", "content": "You can run commands."}
-    about: Said = {"info": {}, "trajectory_format": "mini-swe-agent-1.1"}
+    about: Raw = {"info": {}, "trajectory_format": "mini-swe-agent-1.1"}
     return {**about, "messages": [prompt, *messages], **more}
 
 
-def read(folder: Path, *messages: Said, **more: Any) -> Transcript:
+def read(folder: Path, *messages: Raw, **more: Any) -> Transcript:
     file = folder / "task-7.traj.json"
     file.write_text(json.dumps(run(*messages, **more), indent=2))
     return read_transcript(file)
@@ -77,7 +77,7 @@ def read(folder: Path, *messages: Said, **more: Any) -> Transcript:
 
 
 def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
-    session = read(tmp_path, user("fix it"), spoken(SPOKEN), user("<output>a.py</output>"))
+    session = read(tmp_path, user("fix it"), text_reply(SPOKEN), user("<output>a.py</output>"))
     assert view_of(*session.messages) == [
         "user: fix it",
         "assistant: THOUGHT: I look around.",
@@ -92,14 +92,14 @@ def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_pat
 
 @pytest.mark.parametrize("text", ["I am done.", f"{SPOKEN}\n{SPOKEN}", "```bash ls```"])
 def test_only_a_single_command_is_a_call(tmp_path: Path, text: str) -> None:
-    session = read(tmp_path, user("fix it"), spoken(text), user("One command, please."))
+    session = read(tmp_path, user("fix it"), text_reply(text), user("One command, please."))
     assert view_of(*session.messages)[1:] == [f"assistant: {text}", "user: One command, please."]
     assert requests(session) == ["fix it"]
 
 
 def test_text_after_a_command_follows_the_call(tmp_path: Path) -> None:
     text = f"{SPOKEN}\n\nThen I go on.\n"
-    session = read(tmp_path, user("fix it"), spoken(text), user("a.py"))
+    session = read(tmp_path, user("fix it"), text_reply(text), user("a.py"))
     parts = session.messages[1].parts
     assert [type(part) for part in parts] == [TextPart, ToolPart, TextPart]
     assert joined(parts, "mini-swe-agent") == text
@@ -109,7 +109,7 @@ def test_a_reply_has_its_usage_and_reasoning(tmp_path: Path) -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 70}, "cost": 0.25}
     usage = {"prompt_tokens": 84, "completion_tokens": 5, "cache_creation_input_tokens": 11}
     value = response({"reasoning": "hm", "reasoning_content": "hm"}, **usage, **details)
-    session = read(tmp_path, user("go"), spoken(SPOKEN, response=value), user("a.py"))
+    session = read(tmp_path, user("go"), text_reply(SPOKEN, response=value), user("a.py"))
     _, info = first_reply(session)
     assert info.tokens == Tokens(
         input=3, output=5, reasoning=0, total=89, cache=Cache(read=70, write=11)
@@ -123,7 +123,7 @@ def test_a_reply_has_its_usage_and_reasoning(tmp_path: Path) -> None:
 
 
 def test_a_last_call_without_output_is_pending(tmp_path: Path) -> None:
-    (part,) = calls(read(tmp_path, user("go"), spoken(SPOKEN)))
+    (part,) = calls(read(tmp_path, user("go"), text_reply(SPOKEN)))
     assert part.state == Pending(input={"command": "ls -a"})
 
 
@@ -147,7 +147,7 @@ def test_results_are_joined_with_their_calls(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         user("fix it"),
-        called(call("c1", "ls"), call("c2", "pwd"), reasoning_content="hm"),
+        call_reply(call("c1", "ls"), call("c2", "pwd"), reasoning_content="hm"),
         result("c1", "a.py"),
         result("c2", [{"type": "text", "text": "/work"}]),
     )
@@ -162,7 +162,7 @@ def test_results_are_joined_with_their_calls(tmp_path: Path) -> None:
 def test_a_command_named_in_actions_is_found_in_the_text(tmp_path: Path) -> None:
     text = "It lists all:\n<run>\nls\n</run>"
     actions = [{"command": "ls"}]
-    session = read(tmp_path, user("go"), spoken(text, actions=actions, cost=0.5), user("a.py"))
+    session = read(tmp_path, user("go"), text_reply(text, actions=actions, cost=0.5), user("a.py"))
     (part,) = calls(session)
     assert part.state == Completed(input={"command": "ls"}, output="a.py")
     assert first_reply(session)[1].cost == 0.5
@@ -173,14 +173,14 @@ def test_a_command_named_in_actions_is_found_in_the_text(tmp_path: Path) -> None
     "text", ["```mswea_bash_command\nls\n```", "<mswea_bash_command>ls</mswea_bash_command>"]
 )
 def test_commands_may_be_enclosed_in_other_ways(tmp_path: Path, text: str) -> None:
-    (part,) = calls(read(tmp_path, user("go"), spoken(text), user("a.py")))
+    (part,) = calls(read(tmp_path, user("go"), text_reply(text), user("a.py")))
     assert part.state == Completed(input={"command": "ls"}, output="a.py")
 
 
 def test_images_of_an_output_are_attachments(tmp_path: Path) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
     output = user([{"type": "text", "text": "seen"}, image])
-    (part,) = calls(read(tmp_path, user("go"), spoken(SPOKEN), output))
+    (part,) = calls(read(tmp_path, user("go"), text_reply(SPOKEN), output))
     assert isinstance(part.state, Completed)
     assert part.state.output == "seen"
     assert [file.mime for file in part.state.attachments or ()] == ["image/png"]
@@ -188,7 +188,7 @@ def test_images_of_an_output_are_attachments(tmp_path: Path) -> None:
 
 def test_an_interruption_of_the_user_is_not_an_output(tmp_path: Path) -> None:
     text = user("Stop that.", interrupt_type="UserInterruption")
-    session = read(tmp_path, user("go"), spoken(SPOKEN), text)
+    session = read(tmp_path, user("go"), text_reply(SPOKEN), text)
     assert not has_result(calls(session)[0])
     assert session.messages[2].parts == (TextPart(text="Stop that."),)
 
@@ -197,7 +197,7 @@ def test_the_submission_is_the_output_of_the_last_call(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         user("go"),
-        called(call("c1", "echo DONE")),
+        call_reply(call("c1", "echo DONE")),
         {"role": "exit", "content": "the patch", "extra": {"exit_status": "Submitted"}},
     )
     assert view_of(*session.messages)[-1] == "text c1: the patch"
@@ -207,7 +207,7 @@ def test_the_submission_is_the_output_of_the_last_call(tmp_path: Path) -> None:
 def test_the_reason_for_the_end_of_a_run_is_synthetic(
     tmp_path: Path, why: str, lines: list[str]
 ) -> None:
-    messages = (user("go"), called(call("c1", "ls")), result("c1", "a.py"))
+    messages = (user("go"), call_reply(call("c1", "ls")), result("c1", "a.py"))
     session = read(tmp_path, *messages, {"role": "exit", "content": why})
     assert view_of(*session.messages)[3:] == lines
     assert requests(session) == ["go"]
@@ -245,7 +245,7 @@ def test_a_run_has_its_task_folder_and_model(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         user("go"),
-        spoken(SPOKEN, response=response()),
+        text_reply(SPOKEN, response=response()),
         info={**info, "config": config},
         instance_id="task-1",
     )

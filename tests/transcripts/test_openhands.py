@@ -40,7 +40,9 @@ def user(number: int, text: str, **args: Any) -> Event:
     return action(number, "message", "user", content=text, **args)
 
 
-def seen(number: int, cause: int | None, content: Any, kind: str = "run", **extras: Any) -> Event:
+def observation(
+    number: int, cause: int | None, content: Any, kind: str = "run", **extras: Any
+) -> Event:
     about = {"id": number, "timestamp": STAMP, "source": "agent", "cause": cause}
     return {**about, "observation": kind, "content": content, "extras": extras}
 
@@ -50,7 +52,7 @@ def call(name: str, **arguments: Any) -> Event:
     return {"id": name, "type": "function", "function": function}
 
 
-def asked(event: Event, name: str, response: str, *calls: Event, **message: Any) -> Event:
+def with_response(event: Event, name: str, response: str, *calls: Event, **message: Any) -> Event:
     """An event with its call and the whole response that requested it."""
     text = {"role": "assistant", "content": "I look.", "tool_calls": list(calls), **message}
     usage = {"prompt_tokens": 9, "completion_tokens": 2}
@@ -61,8 +63,8 @@ def asked(event: Event, name: str, response: str, *calls: Event, **message: Any)
 
 def pair(number: int, name: str, output: str = "a.py") -> tuple[Event, Event]:
     value = call(name, command="ls")
-    first = asked(action(number, "run", command="ls"), name, f"r{number}", value)
-    return first, asked(seen(number + 1, number, output), name, f"r{number}", value)
+    first = with_response(action(number, "run", command="ls"), name, f"r{number}", value)
+    return first, with_response(observation(number + 1, number, output), name, f"r{number}", value)
 
 
 def read(folder: Path, *history: Any, **more: Any) -> Transcript:
@@ -97,10 +99,10 @@ def test_all_calls_of_one_response_are_one_reply(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         user(1, "fix it"),
-        asked(action(2, "run", command="ls"), "c1", "r1", *both),
-        seen(3, 2, "a.py"),
-        asked(action(4, "run", command="pwd"), "c2", "r1", *both),
-        asked(seen(5, 4, "/work"), "c2", "r1", *both),
+        with_response(action(2, "run", command="ls"), "c1", "r1", *both),
+        observation(3, 2, "a.py"),
+        with_response(action(4, "run", command="pwd"), "c2", "r1", *both),
+        with_response(observation(5, 4, "/work"), "c2", "r1", *both),
     )
     lines = ["assistant: I look.", "call c1", "call c2", "text c1: a.py", "text c2: /work"]
     assert view_of(*session.messages)[1:] == lines
@@ -111,9 +113,9 @@ def test_a_call_missing_from_its_response_is_read_from_its_action(tmp_path: Path
     one = call("c1", command="ls")
     session = read(
         tmp_path,
-        asked(action(1, "run", command="ls"), "c1", "r1", one),
-        asked(action(2, "read", path="/a", thought="Again."), "c2", "r1", one),
-        seen(3, 2, "text", "read"),
+        with_response(action(1, "run", command="ls"), "c1", "r1", one),
+        with_response(action(2, "read", path="/a", thought="Again."), "c2", "r1", one),
+        observation(3, 2, "text", "read"),
     )
     second = calls(session)[1]
     assert (second.call_id, second.state.input) == ("c2", {"path": "/a"})
@@ -127,7 +129,9 @@ def test_an_action_without_its_response_is_a_call_of_its_kind(tmp_path: Path) ->
         "hidden": False,
         "cwd": None,
     }
-    session = read(tmp_path, user(1, "go"), action(2, "run", command="ls", **args), seen(3, 2, "a"))
+    session = read(
+        tmp_path, user(1, "go"), action(2, "run", command="ls", **args), observation(3, 2, "a")
+    )
     reasoning, text, part = first_reply(session)[0].parts
     assert (reasoning, text) == (ReasoningPart(text="hm"), TextPart(text="I look."))
     assert isinstance(part, ToolPart)
@@ -151,7 +155,9 @@ def test_a_reply_has_its_model_and_usage(tmp_path: Path) -> None:
 
 def test_prefix_and_suffix_are_part_of_an_output(tmp_path: Path) -> None:
     around = {"prefix": "[cut]", "suffix": "\n[exit code 0]"}
-    session = read(tmp_path, action(1, "run", command="ls"), seen(2, 1, "a.py", metadata=around))
+    session = read(
+        tmp_path, action(1, "run", command="ls"), observation(2, 1, "a.py", metadata=around)
+    )
     assert output(calls(session)[0]) == "[cut]a.py\n[exit code 0]"
 
 
@@ -159,15 +165,20 @@ def test_errors_are_marked(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         action(1, "edit", path="/a"),
-        seen(2, 1, "no such file", "error"),
+        observation(2, 1, "no such file", "error"),
         action(3, "browse", url="http://x"),
-        seen(4, 3, "lost", "browse", error=True, screenshot="for the screen"),
+        observation(4, 3, "lost", "browse", error=True, screenshot="for the screen"),
     )
     assert [part.state.metadata for part in calls(session)] == [{"is_error": True}] * 2
 
 
 def test_an_observation_without_a_call_is_synthetic(tmp_path: Path) -> None:
-    session = read(tmp_path, user(1, "go"), seen(2, None, "bad call", "error"), seen(3, 99, "lost"))
+    session = read(
+        tmp_path,
+        user(1, "go"),
+        observation(2, None, "bad call", "error"),
+        observation(3, 99, "lost"),
+    )
     parts = [part for message in session.messages[1:] for part in message.parts]
     assert parts == [note("bad call"), note("lost")]
 
@@ -180,7 +191,7 @@ def test_the_content_of_a_delegate_is_its_output(tmp_path: Path) -> None:
     session = read(
         tmp_path,
         action(1, "delegate", agent="Browser", inputs={"task": "look"}),
-        seen(2, 1, "", "delegate", outputs={"content": "found it"}),
+        observation(2, 1, "", "delegate", outputs={"content": "found it"}),
     )
     assert output(calls(session)[0]) == "found it"
 
@@ -201,8 +212,10 @@ def test_recalled_knowledge_is_synthetic(tmp_path: Path) -> None:
         tmp_path,
         user(1, "go"),
         action(2, "recall", "user", query="go"),
-        seen(3, 2, "Added", "recall", microagent_knowledge=sample, date="2026-01-02", repo_name=""),
-        seen(4, 2, "Added", "recall", microagent_knowledge=[]),
+        observation(
+            3, 2, "Added", "recall", microagent_knowledge=sample, date="2026-01-02", repo_name=""
+        ),
+        observation(4, 2, "Added", "recall", microagent_knowledge=[]),
     )
     assert len(session.messages) == 2
     assert session.messages[1].parts == (note("date: 2026-01-02\n\nNever push."),)
@@ -210,7 +223,7 @@ def test_recalled_knowledge_is_synthetic(tmp_path: Path) -> None:
 
 def test_commands_of_the_user_are_synthetic(tmp_path: Path) -> None:
     ran = action(2, "run", "user", command="make")
-    session = read(tmp_path, user(1, "go"), ran, seen(3, 2, "done"))
+    session = read(tmp_path, user(1, "go"), ran, observation(3, 2, "done"))
     assert view_of(*session.messages)[1:] == [
         "user: User executed the command:\nmake",
         "user: done",
@@ -221,10 +234,10 @@ def test_commands_of_the_user_are_synthetic(tmp_path: Path) -> None:
 def test_state_events_are_not_messages(tmp_path: Path) -> None:
     session = read(
         tmp_path,
-        seen(1, None, "", "agent_state_changed", agent_state="running"),
+        observation(1, None, "", "agent_state_changed", agent_state="running"),
         action(2, "change_agent_state", "environment", agent_state="stopped"),
         action(3, "null"),
-        seen(4, None, "No observation", "null"),
+        observation(4, None, "No observation", "null"),
         user(5, "go"),
     )
     assert [message.id for message in session.messages] == ["task-1-5"]

@@ -59,7 +59,7 @@ def agent(*content: Line, of: Line | None = None, **more: Any) -> Line:
     return entry({"role": "assistant", "content": list(content), **about}, **more)
 
 
-def said(words: str, **more: Any) -> Line:
+def reply(words: str, **more: Any) -> Line:
     return agent({"type": "text", "text": words}, **more)
 
 
@@ -215,13 +215,13 @@ def test_a_failed_reply_is_not_shown(tmp_path: Path) -> None:
 # --- commands and extensions ----------------------------------------------------------------
 
 
-def ran(**more: Any) -> Line:
+def bash(**more: Any) -> Line:
     return entry({"role": "bashExecution", "command": "make", "output": "done", **more})
 
 
 def test_a_command_of_the_user_is_not_a_request(tmp_path: Path) -> None:
     session = read(
-        tmp_path, header(), user("look"), ran(exitCode=2, fullOutputPath="/work/all.log")
+        tmp_path, header(), user("look"), bash(exitCode=2, fullOutputPath="/work/all.log")
     )
     lines = view_of(*session.messages)
     assert lines[1].startswith("user: Ran `make`\n```\ndone\n```")
@@ -231,7 +231,7 @@ def test_a_command_of_the_user_is_not_a_request(tmp_path: Path) -> None:
 
 
 def test_an_excluded_command_is_not_shown(tmp_path: Path) -> None:
-    session = read(tmp_path, header(), user("look"), ran(excludeFromContext=True))
+    session = read(tmp_path, header(), user("look"), bash(excludeFromContext=True))
     assert len(session.messages) == 2
     assert view_of(*session.messages) == ["user: look"]
 
@@ -269,9 +269,9 @@ def test_in_version_1_a_compaction_names_the_first_kept_line(
         tmp_path,
         header(),
         user("first"),
-        said("one"),
+        reply("one"),
         user("second"),
-        said("two"),
+        reply("two"),
         compaction(firstKeptEntryIndex=3, tokensBefore=900),
         user("third"),
     )
@@ -293,7 +293,7 @@ def test_a_tail_that_starts_with_a_result_starts_with_its_call(tmp_path: Path) -
 def test_a_tail_may_start_with_an_entry_without_a_message(tmp_path: Path) -> None:
     change = {"type": "model_change", "provider": "openai", "modelId": "gpt-x"}
     lines = tree(
-        user("first"), said("one"), change, user("second"), compaction(firstKeptEntryId="e2")
+        user("first"), reply("one"), change, user("second"), compaction(firstKeptEntryId="e2")
     )
     assert marker(read(tmp_path, *lines)).tail_start_id == "e3"
 
@@ -307,7 +307,7 @@ def test_a_tail_is_on_the_current_branch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [None, "gone", "e9", 7])
 def test_a_compaction_with_an_unknown_entry_has_no_tail(tmp_path: Path, first: object) -> None:
-    lines = tree(user("first"), said("one"), compaction(firstKeptEntryId=first))
+    lines = tree(user("first"), reply("one"), compaction(firstKeptEntryId=first))
     assert not marker(read(tmp_path, *lines)).tail_start_id
 
 
@@ -321,18 +321,18 @@ def test_a_compaction_without_a_summary_is_refused(tmp_path: Path) -> None:
 
 def test_an_entry_with_an_earlier_parent_reverts_those_between(tmp_path: Path) -> None:
     lines = tree(
-        user("first"), said("one"), user("wrong"), said("so"), user("right", parentId="e1")
+        user("first"), reply("one"), user("wrong"), reply("so"), user("right", parentId="e1")
     )
     assert texts(read(tmp_path, *lines)) == ["first", "one", "right"]
 
 
 def test_an_entry_without_a_parent_reverts_all(tmp_path: Path) -> None:
-    lines = tree(user("first"), said("one"), user("again", parentId=None))
+    lines = tree(user("first"), reply("one"), user("again", parentId=None))
     assert texts(read(tmp_path, *lines)) == ["again"]
 
 
 def test_a_return_to_before_a_compaction_reverts_it(tmp_path: Path) -> None:
-    lines = tree(user("first"), said("one"), compaction(), user("again", parentId="e1"))
+    lines = tree(user("first"), reply("one"), compaction(), user("again", parentId="e1"))
     session = read(tmp_path, *lines)
     assert texts(session) == ["first", "one", "again"]
     assert not Log(len, session.messages).pivots
@@ -340,7 +340,7 @@ def test_a_return_to_before_a_compaction_reverts_it(tmp_path: Path) -> None:
 
 def test_the_summary_of_another_branch_is_synthetic(tmp_path: Path) -> None:
     remaining = {"type": "branch_summary", "summary": "It did not work.", "parentId": "e0"}
-    session = read(tmp_path, *tree(user("first"), said("one"), remaining, user("then")))
+    session = read(tmp_path, *tree(user("first"), reply("one"), remaining, user("then")))
     assert len(session.messages) == 3
     (part,) = session.messages[1].parts
     assert isinstance(part, TextPart)
@@ -349,7 +349,7 @@ def test_the_summary_of_another_branch_is_synthetic(tmp_path: Path) -> None:
 
 
 def test_an_entry_with_an_unknown_parent_is_appended(tmp_path: Path) -> None:
-    lines = tree(user("first"), said("one", parentId="skipped"))
+    lines = tree(user("first"), reply("one", parentId="skipped"))
     assert texts(read(tmp_path, *lines)) == ["first", "one"]
 
 
@@ -370,7 +370,7 @@ def test_messages_are_those_of_the_current_branch(places: list[int]) -> None:
     lines: list[Line] = [header(version=3)]
     for number, index in enumerate(places):
         branch = branches[index % len(branches)]
-        kind = said if number % 3 else user
+        kind = reply if number % 3 else user
         parent = branch[-1] if branch else None
         lines.append(kind(f"t{number}", parentId=parent) | {"id": f"e{number}"})
         branches.append([*branch, f"e{number}"])

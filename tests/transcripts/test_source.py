@@ -22,7 +22,7 @@ def records(data: bytes) -> list[tuple[int, bytes]]:
     return [(item.line, item.data.strip()) for item in source(data).records()]
 
 
-def said() -> bytes:
+def three_lines() -> bytes:
     """A conversation of three lines."""
     lines = Lines()
     for text in ("One", "Two", "Three"):
@@ -98,7 +98,7 @@ def test_a_line_or_document_over_the_limit_is_refused() -> None:
 
 
 def test_a_last_line_is_read_once_it_is_complete() -> None:
-    data = said()
+    data = three_lines()
     start = data.rstrip().rindex(b"\n") + 1
     for end in range(start + 1, len(data) - 1):
         item = source(data[:end])
@@ -121,22 +121,22 @@ def test_a_last_line_may_end_anywhere() -> None:
 @pytest.mark.parametrize("bad", [b"}", b"no JSON", b'{"a": 1}x', b'{"a" 1', b'{"a": 1,, "b": 2'])
 def test_a_malformed_last_line_is_refused(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(said() + bad)
+    path.write_bytes(three_lines() + bad)
     with pytest.raises(BadInput, match="line 4"):
         read_sessions(path)
 
 
 def test_an_incomplete_line_with_a_line_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    for truncate in (b'{"a": \n', b'{"a": "x\r\n' + said()):
-        path.write_bytes(said() + truncate)
+    for truncate in (b'{"a": \n', b'{"a": "x\r\n' + three_lines()):
+        path.write_bytes(three_lines() + truncate)
         with pytest.raises(BadInput, match="line 4: "):
             read_sessions(path)
 
 
 def test_an_unfinished_line_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(said()[:-9])
+    path.write_bytes(three_lines()[:-9])
     session = read_file(path)
     assert [(item.line, "import it again once" in item.cause) for item in session.skipped] == [
         (3, True)
@@ -145,7 +145,7 @@ def test_an_unfinished_line_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_incomplete_first_line_or_document_is_refused(tmp_path: Path) -> None:
-    for data in (said()[:40], b'{\n"info": {"id": "s"},\n"messages": [', b"[1"):
+    for data in (three_lines()[:40], b'{\n"info": {"id": "s"},\n"messages": [', b"[1"):
         with pytest.raises(BadInput, match="ends too early"):
             source(data)
 
@@ -169,7 +169,7 @@ def test_another_encoding_is_refused_with_its_line() -> None:
 @pytest.mark.parametrize("lines", ["\r\n", "\n", "\n\n\r\n"])
 def test_an_error_names_its_line_for_all_line_ends(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    item = said().decode().splitlines()
+    item = three_lines().decode().splitlines()
     text = lines.join([*item, '{"type": "user"}', *item]) + lines
     path.write_bytes(MARK + text.encode())
     number = 3 * lines.count("\n") + 1

@@ -35,7 +35,7 @@ def user(content: Any, **more: Any) -> Item:
     return {"role": "user", "content": content, "agent": "main", **more}
 
 
-def spoken(text: str, action: str, **more: Any) -> Item:
+def text_reply(text: str, action: str, **more: Any) -> Item:
     facts = {"thought": "", "action": action, "agent": "main"}
     return {"role": "assistant", "content": text, **facts, **more}
 
@@ -45,8 +45,8 @@ def call(name: str, tool: str = "bash", **arguments: Any) -> Item:
     return {"id": name, "type": "function", "function": function}
 
 
-def called(text: str, *calls: Item, **more: Any) -> Item:
-    return spoken(text, "ls", tool_calls=list(calls), message_type="action", **more)
+def call_reply(text: str, *calls: Item, **more: Any) -> Item:
+    return text_reply(text, "ls", tool_calls=list(calls), message_type="action", **more)
 
 
 def result(name: str, content: Any) -> Item:
@@ -69,7 +69,7 @@ def read(folder: Path, *history: Item, **more: Any) -> Transcript:
 
 
 def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_path: Path) -> None:
-    session = read(tmp_path, prompt(), user("fix it"), spoken(SPOKEN, "ls -a\n"), user("a.py"))
+    session = read(tmp_path, prompt(), user("fix it"), text_reply(SPOKEN, "ls -a\n"), user("a.py"))
     assert view_of(*session.messages) == [
         "user: fix it",
         "assistant: I look around.",
@@ -84,7 +84,9 @@ def test_a_command_in_the_text_is_a_call_and_the_next_message_its_output(tmp_pat
 
 def test_its_own_commands_are_tools_of_their_names(tmp_path: Path) -> None:
     text = "```\nedit 1:1\nx = 1\nend_of_edit\n```\nThat is all."
-    session = read(tmp_path, user("go"), spoken(text, "edit 1:1\nx = 1\nend_of_edit\n"), user("ok"))
+    session = read(
+        tmp_path, user("go"), text_reply(text, "edit 1:1\nx = 1\nend_of_edit\n"), user("ok")
+    )
     (part,) = calls(session)
     assert part.tool == "edit"
     assert session.messages[1].parts[1] == TextPart(text="That is all.")
@@ -93,14 +95,14 @@ def test_its_own_commands_are_tools_of_their_names(tmp_path: Path) -> None:
 
 def test_the_last_output_may_be_in_the_trajectory_only(tmp_path: Path) -> None:
     step = {"action": "submit", "observation": "the patch", "messages": [user("fix it")]}
-    history = (user("fix it"), spoken("```\nsubmit\n```", "submit"))
+    history = (user("fix it"), text_reply("```\nsubmit\n```", "submit"))
     (part,) = calls(read(tmp_path, *history, steps=(step,)))
     assert isinstance(part.state, Completed)
     assert (part.tool, part.state.output) == ("submit", "the patch")
 
 
 def test_messages_repeated_in_the_trajectory_are_ignored(tmp_path: Path) -> None:
-    history = (user("fix it"), spoken(SPOKEN, "ls -a"), user("a.py"))
+    history = (user("fix it"), text_reply(SPOKEN, "ls -a"), user("a.py"))
     step = {"action": "ls -a", "observation": "a.py, raw", "messages": [1], "query": "?"}
     assert read(tmp_path, *history, steps=(step,)) == read(tmp_path, *history)
 
@@ -116,7 +118,7 @@ def test_a_demonstration_is_synthetic_and_not_an_output(tmp_path: Path) -> None:
 
 def test_a_command_in_another_form_follows_the_text(tmp_path: Path) -> None:
     text = "<function=bash>\n<parameter=command>ls</parameter>\n</function>"
-    session = read(tmp_path, user("go"), spoken(text, "ls   -a"), user("a.py"))
+    session = read(tmp_path, user("go"), text_reply(text, "ls   -a"), user("a.py"))
     reply, part = session.messages[1].parts
     assert reply == TextPart(text=text)
     assert isinstance(part, ToolPart)
@@ -125,7 +127,7 @@ def test_a_command_in_another_form_follows_the_text(tmp_path: Path) -> None:
 
 
 def test_after_a_reply_without_a_command_comes_a_user_message(tmp_path: Path) -> None:
-    session = read(tmp_path, user("go"), spoken("I am done.", ""), user("Are you?"))
+    session = read(tmp_path, user("go"), text_reply("I am done.", ""), user("Are you?"))
     assert view_of(*session.messages) == ["user: go", "assistant: I am done.", "user: Are you?"]
 
 
@@ -175,9 +177,9 @@ def test_results_are_joined_with_their_calls(tmp_path: Path) -> None:
         tmp_path,
         prompt(),
         user([{"type": "text", "text": "fix it"}]),
-        called("I look.", call("c1", command="ls")),
+        call_reply("I look.", call("c1", command="ls")),
         result("c1", [{"type": "text", "text": "a.py"}]),
-        called("", call("c2", "submit")),
+        call_reply("", call("c2", "submit")),
         result("c2", "the patch"),
     )
     assert view_of(*session.messages) == [
@@ -200,7 +202,7 @@ def test_a_result_without_a_call_is_synthetic(tmp_path: Path) -> None:
 
 def test_thinking_keeps_its_signature(tmp_path: Path) -> None:
     reasoning = {"type": "thinking", "thinking": "hm", "signature": "sig"}
-    item = called("I look.", call("c1"), thinking_blocks=[reasoning])
+    item = call_reply("I look.", call("c1"), thinking_blocks=[reasoning])
     first, *_ = read(tmp_path, user("go"), item).messages[1].parts
     assert first == ReasoningPart(text="hm", metadata={"anthropic": {"signature": "sig"}})
 
@@ -220,7 +222,7 @@ def test_the_configuration_has_the_task_and_model(tmp_path: Path, config: Any) -
     session = read(
         tmp_path,
         user("go"),
-        spoken("Yes.", ""),
+        text_reply("Yes.", ""),
         replay_config=config,
         info={**info, "model_stats": stats},
     )

@@ -50,7 +50,7 @@ def shown(*messages: Message) -> tuple[PromptMessage, ...]:
     return Viewer(Log(by_classes, messages), FOLDMARK).view().messages
 
 
-def asked(text: str = "Go", **more: Any) -> Message:
+def user_prompt(text: str = "Go", **more: Any) -> Message:
     return Message(info=UserInfo(id="u", **more), parts=(TextPart(text=text),))
 
 
@@ -61,7 +61,7 @@ def transcript(*messages: Message, **info: Any) -> Transcript:
 # --- lists of an API ----------------------------------------------------------------------
 
 
-def kept(folder: Path, wire: str) -> Transcript:
+def read_list_of(folder: Path, wire: str) -> Transcript:
     """A list of this API, read from a file."""
     path = folder / "kept.json"
     path.write_text(json.dumps(LISTS[wire]))
@@ -71,7 +71,7 @@ def kept(folder: Path, wire: str) -> Transcript:
 
 @each_wire
 def test_a_list_of_an_api_is_written_back_unchanged(tmp_path: Path, wire: str) -> None:
-    session = kept(tmp_path, wire)
+    session = read_list_of(tmp_path, wire)
     assert wire_messages(session, wire) == LISTS[wire]
     path = tmp_path / "again.json"
     path.write_bytes(encode(session))
@@ -85,7 +85,7 @@ def test_a_list_of_an_api_is_written_back_unchanged(tmp_path: Path, wire: str) -
 
 @each_wire
 def test_summarized_and_pruned_content_is_written(tmp_path: Path, wire: str) -> None:
-    session = kept(tmp_path, wire)
+    session = read_list_of(tmp_path, wire)
     at = Time(created=1)
     marker = Message(info=UserInfo(id="m", time=at), parts=(CompactionPart(auto=True),))
     facts = AssistantInfo(id="n", parent_id="m", summary=True, finish="stop", time=at)
@@ -101,9 +101,9 @@ def test_summarized_and_pruned_content_is_written(tmp_path: Path, wire: str) -> 
 
 @each_wire
 def test_a_list_that_was_continued_is_written_as_a_request(tmp_path: Path, wire: str) -> None:
-    session = kept(tmp_path, wire)
+    session = read_list_of(tmp_path, wire)
     more = transcript(
-        *session.messages, asked("And?", time=Time(created=1)), origin=session.info.origin
+        *session.messages, user_prompt("And?", time=Time(created=1)), origin=session.info.origin
     )
     lines = wire_messages(more, wire)
     assert_accepted(wire, lines)
@@ -129,7 +129,7 @@ def test_real_sessions_are_accepted_unless_they_are_lists_of_that_api(
 
 def test_texts_in_the_message_of_a_marker_are_written() -> None:
     parts = (CompactionPart(auto=False), TextPart(text="and mind the parser"))
-    session = whole_view([asked(), Message(info=UserInfo(id="m"), parts=parts)])
+    session = whole_view([user_prompt(), Message(info=UserInfo(id="m"), parts=parts)])
     assert "and mind the parser" in str(session)
     assert "CompactionPart" not in str(session)
 
@@ -160,7 +160,7 @@ PROMPTS: Json = {
 @pytest.mark.parametrize("of", WIRES)
 def test_a_request_has_the_prompt_and_the_tools_of_its_api(wire: str, of: str) -> None:
     info = SessionInfo(id="s", origin=Origin(system="Be brief.", tools=TOOLS[of]))
-    body = request_body(shown(asked()), info, wire)
+    body = request_body(shown(user_prompt()), info, wire)
     assert body.get("tools") == (TOOLS[of] if of == wire else None)
     if wire == "openai-chat":
         assert body["messages"][0] == {"role": "system", "content": "Be brief."}
@@ -190,7 +190,7 @@ def test_a_prompt_is_written_back_in_its_blocks(tmp_path: Path) -> None:
 
 
 def test_a_prompt_is_written_once(tmp_path: Path) -> None:
-    session = kept(tmp_path, "openai-responses")
+    session = read_list_of(tmp_path, "openai-responses")
     body = request_body(whole_view(session.messages), session.info, "openai-responses")
     assert body["instructions"] == "Be brief."
     assert json.dumps(body).count("Be brief.") == 1
@@ -273,7 +273,7 @@ def test_odd_texts_are_shown_literally(texts: list[str]) -> None:
         SubtaskPart(prompt=prompt),
     )
     info = AssistantInfo(id="a", model_id=name, error={"name": error})
-    messages = (asked(reply, time=Time(created=1e30)), Message(info=info, parts=parts))
+    messages = (user_prompt(reply, time=Time(created=1e30)), Message(info=info, parts=parts))
     lines = markdown(transcript(*messages, title=title, directory=name))
     assert lines.endswith("\n")
     assert not lines.endswith("\n\n")
@@ -300,7 +300,9 @@ def test_a_session_reads_well() -> None:
     )
     info = AssistantInfo(id="a", model_id="m-1")
     lines = markdown(
-        transcript(asked(), Message(info=info, parts=(call,)), title="Mend *it*", directory="/work")
+        transcript(
+            user_prompt(), Message(info=info, parts=(call,)), title="Mend *it*", directory="/work"
+        )
     )
     assert lines == (
         "# Mend \\*it\\*\n\n"
