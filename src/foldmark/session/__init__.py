@@ -1,1 +1,1 @@
-"""A session and what belongs to it: the one layer that holds state."""
+"""Stored sessions: the only package that keeps state."""

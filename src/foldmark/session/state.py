@@ -132,10 +132,8 @@ class SessionState:
         try:
             yield
         except (LookupError, ValueError, TypeError) as error:
-            raise StoreError(
-                self.store.name,
-                f"session {self.id} is damaged ({error!r}); restore it from a backup",
-            ) from error
+            cause = f"session {self.id} is damaged ({error!r}); restore it from a backup"
+            raise StoreError(self.store.name, cause) from error
 
     def set_log(self, log: Log) -> None:
         """Replace the log, and the viewer of it."""
