@@ -130,7 +130,7 @@ def blocking_files(rules: Rules, changes: list[FileChange]) -> dict[bytes, bytes
     for change in changes:
         if change.change == "added":
             paths = ((path, rules.status(path)) for path in (*_parents(change.path), change.path))
-            files = (path for path, found in paths if found and not stat.S_ISDIR(found.st_mode))
+            files = (path for path, entry in paths if entry and not stat.S_ISDIR(entry.st_mode))
             file = next(files, None)
             if file is not None and file not in tracked:
                 blocked[change.path] = file

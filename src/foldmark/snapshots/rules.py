@@ -141,14 +141,13 @@ class Rules:
         except OSError:
             return None
 
-    def _is_folder(self, path: bytes, known_folders: dict[bytes, bool]) -> bool:
+    def _is_folder(self, path: bytes, folders: dict[bytes, bool]) -> bool:
         """Whether no link leads to a path; also true if it does not exist."""
-        if path not in known_folders:
+        if path not in folders:
             status = self.status(path)
             is_real = status is None or not stat.S_ISLNK(status.st_mode)
-            parent = path.rpartition(b"/")[0]
-            known_folders[path] = is_real and self._is_folder(parent, known_folders)
-        return known_folders[path]
+            folders[path] = is_real and self._is_folder(path.rpartition(b"/")[0], folders)
+        return folders[path]
 
 
 # --- files that tools wrote ---
