@@ -5,7 +5,7 @@ READY := .venv/.ready
 # ADK wants an older google-genai than the one that all else is tested with.
 ADK := .venv-adk/bin
 ADK_READY := .venv-adk/.ready
-ADK_TESTS := tests/adapters/adk
+ADK_TESTS := tests/adapters/adk tests/contracts/test_adapters.py tests/contracts/test_adapter_pages.py
 
 .PHONY: demo test test-all soak check fix bench docs clean
 

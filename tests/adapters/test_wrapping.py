@@ -1,4 +1,4 @@
-"""Any callable that takes messages: the official clients' own, and one's own."""
+"""`fit_calls` around the functions of official clients, and around any other function."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.support.api_server import WireServer, wire_server, working
 from tests.support.client_loops import async_client_of, client_of, close_async
 from tests.support.list_checks import check_pairs, size
 
-TEXT = "the wheel turns\n" * 120
+TEXT = "all tests pass.\n" * 120
 WINDOW = 8_000
 STEPS = 45
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -26,8 +26,8 @@ def calls_of(reply: Any) -> list[str]:
 
 
 def worked(create: Any, steps: int = STEPS) -> list[Any]:
-    """A loop over the chat wire that knows nothing of windows; what it has said in the end."""
-    messages: list[Any] = [{"role": "user", "content": "Mend the mill."}]
+    """Run a chat loop that ignores context windows; returns its complete list of messages."""
+    messages: list[Any] = [{"role": "user", "content": "Fix the failing test."}]
     for _ in range(steps):
         reply = create(model="m", messages=messages, tools=CHAT_TOOLS)
         messages.append(reply.choices[0].message.model_dump(exclude_none=True))
@@ -66,7 +66,7 @@ def test_with_a_session_nothing_is_lost_and_a_restart_goes_on(tmp_path: Path) ->
             ) as session:
                 create = fit_calls(client.chat.completions.create, session=session)
                 worked(create, 25)
-                assert session.search("wheel")
+                assert session.search("tests pass")
         check(server, steps=50)
         assert [request for request in server.requests[26:] if len(request.messages) > 1]
 
@@ -75,7 +75,7 @@ def test_async_clients_stay_async(tmp_path: Path) -> None:
     async def run(server: WireServer, **more: Any) -> None:
         client = async_client_of("openai-chat", server)
         create = fit_calls(client.chat.completions.create, **more)
-        messages: list[Any] = [{"role": "user", "content": "Mend the mill."}]
+        messages: list[Any] = [{"role": "user", "content": "Fix the failing test."}]
         for _ in range(STEPS):
             reply = await create(model="m", messages=messages, tools=CHAT_TOOLS)
             messages.append(reply.choices[0].message)  # as the client's object
@@ -132,7 +132,7 @@ def test_a_loop_of_the_gemini_client_never_overflows() -> None:
         client_of("gemini", server) as client,
     ):
         generate = fit_calls(client.models.generate_content, window=WINDOW)
-        contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="Mend it.")])]
+        contents: list[Any] = [types.Content(role="user", parts=[types.Part(text="Fix it.")])]
         for _ in range(STEPS):
             reply = generate(model="m", contents=contents, config=config)
             contents.append(reply.candidates[0].content)
@@ -152,11 +152,11 @@ def test_what_is_no_list_or_another_error_goes_through() -> None:
         return messages
 
     assert fit_calls(echo, window=1_000)("a bare text") == "a bare text"
-    held = [{"role": "user", "content": "short"}]
-    assert fit_calls(echo, window=1_000)(held) is held
-    assert fit_calls(echo, window=1_000)(messages=held) is held
+    short = [{"role": "user", "content": "short"}]
+    assert fit_calls(echo, window=1_000)(short) is short
+    assert fit_calls(echo, window=1_000)(messages=short) is short
     with pytest.raises(ValueError, match="more"):
-        fit_calls(echo, window=1_000)(held, more=1)
+        fit_calls(echo, window=1_000)(short, more=1)
     with pytest.raises(foldmark.BadInput, match="no context window is known"):
         fit_calls(echo)
     with pytest.raises(foldmark.BadInput, match="no messages in the call"):
@@ -168,16 +168,16 @@ def test_the_list_may_have_any_name() -> None:
         return talk
 
     long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
-    made = fit_calls(ask, window=4_000, argument="talk")(talk=long)
-    assert size(made, "openai-chat") < 3_000
+    result = fit_calls(ask, window=4_000, argument="talk")(talk=long)
+    assert size(result, "openai-chat") < 3_000
 
 
 def sent_by(**more: Any) -> tuple[Any, list[int]]:
-    """A function that refuses what is too long, and the lengths of what it was sent."""
+    """A function that refuses long requests, and the sizes of its requests."""
     sizes: list[int] = []
 
-    def ask(**named: Any) -> str:
-        sizes.append(len(str(named)))
+    def ask(**keywords: Any) -> str:
+        sizes.append(len(str(keywords)))
         if sizes[-1] > 20_000:
             raise TooLong("Your input exceeds the context window of this model.")
         return "well"
@@ -212,14 +212,14 @@ def test_messages_by_place_are_found_by_the_name_they_have() -> None:
 
 
 def test_what_clients_say_for_not_given_is_no_system_prompt() -> None:
-    def ask(**named: Any) -> Any:
-        return named
+    def ask(**keywords: Any) -> Any:
+        return keywords
 
-    held = [{"role": "user", "content": "short"}]
+    short = [{"role": "user", "content": "short"}]
     tools = (tool for tool in CHAT_TOOLS)
-    told = fit_calls(ask, window=4_000)(messages=held, system=object(), tools=tools)
-    assert told["messages"] is held
-    assert list(told["tools"]) == CHAT_TOOLS
+    passed_on = fit_calls(ask, window=4_000)(messages=short, system=object(), tools=tools)
+    assert passed_on["messages"] is short
+    assert list(passed_on["tools"]) == CHAT_TOOLS
     assert fit_calls(ask, window=4_000)(contents=["hello", "you"])["contents"] == ["hello", "you"]
     assert fit_calls(ask, window=4_000)(messages=None)["messages"] is None
 
@@ -230,8 +230,8 @@ def test_an_object_that_is_called_async_stays_async() -> None:
             return messages
 
     long = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}] * 20
-    made = asyncio.run(cast("Any", fit_calls(Model(), window=4_000)(long)))
-    assert size(made, "openai-chat") < 3_000
+    result = asyncio.run(cast("Any", fit_calls(Model(), window=4_000)(long)))
+    assert size(result, "openai-chat") < 3_000
 
 
 @pytest.mark.parametrize("wire", ["openai-responses", "anthropic"])
@@ -250,7 +250,7 @@ def test_a_session_knows_the_wire_of_the_client(tmp_path: Path, wire: str) -> No
 
 
 def fields(value: object) -> set[str]:
-    """The names of all fields in it."""
+    """The names of all fields in a value."""
     if isinstance(value, list):
         return {name for held in cast("list[Any]", value) for name in fields(held)}
     if not isinstance(value, dict):
@@ -330,7 +330,7 @@ def test_nothing_that_a_session_notes_is_sent(tmp_path: Path, wire: str) -> None
 
 def anthropic_loop(create: Any, steps: int) -> None:
     tools = [{"name": "read", "input_schema": SCHEMA}]
-    messages: list[Any] = [{"role": "user", "content": "Mend the mill."}]
+    messages: list[Any] = [{"role": "user", "content": "Fix the failing test."}]
     for _ in range(steps):
         reply = create(model="m", max_tokens=100, messages=messages, tools=tools)
         messages.append({"role": "assistant", "content": reply.content})
@@ -341,7 +341,7 @@ def anthropic_loop(create: Any, steps: int) -> None:
 
 def responses_loop(create: Any, steps: int) -> None:
     tools = [{"type": "function", "name": "read", "parameters": SCHEMA, "strict": False}]
-    items: list[Any] = [{"role": "user", "content": "Mend the mill."}]
+    items: list[Any] = [{"role": "user", "content": "Fix the failing test."}]
     for _ in range(steps):
         reply = create(model="m", input=items, tools=tools, store=False)
         items += reply.output

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents.run_config import StreamingMode  # pyright: ignore[reportPrivateImportUsage] - as ADK's guides do
 from google.adk.apps import App
 from google.adk.events import Event
 from google.adk.models.base_llm import BaseLlm
@@ -20,8 +21,12 @@ from google.genai import errors, types
 from pydantic import Field
 
 from foldmark.adapters.adk import FoldmarkPlugin
+from foldmark.adapters.conversations import Conversations
+from foldmark.tokens.counters import counter
+from tests.support.adapter_contract import WINDOW, ContractAgent, Outcome, file_text, paths
+from tests.support.adapter_contract import Script as ContractScript
 
-WINDOW = 6_000
+_count = counter("classes")
 Contents = Sequence[types.Content]
 Script = Callable[[int, LlmRequest], "types.Content | Exception"]
 
@@ -40,14 +45,14 @@ class Scripted(BaseLlm):
     ) -> AsyncGenerator[LlmResponse, None]:
         self.seen.append(list(llm_request.contents))
         check_pairs(llm_request.contents)
-        given = self.script(len(self.seen), llm_request)
-        if isinstance(given, Exception):
-            raise given
+        reply = self.script(len(self.seen), llm_request)
+        if isinstance(reply, Exception):
+            raise reply
         if stream:
-            for part in given.parts or []:
-                held = types.Content(role="model", parts=[part])
-                yield LlmResponse(content=held, partial=True)
-        yield LlmResponse(content=given)
+            for part in reply.parts or []:
+                piece = types.Content(role="model", parts=[part])
+                yield LlmResponse(content=piece, partial=True)
+        yield LlmResponse(content=reply)
 
 
 def said(text: str, role: str = "model") -> types.Content:
@@ -64,26 +69,31 @@ async def read(path: str) -> str:
     await asyncio.sleep(0)
     if path.startswith("missing"):
         raise FileNotFoundError(path)
-    return f"{path}: a line of it\n" * (2_000 // (len(path) + 15))
+    return file_text(path)
 
 
 async def told_as_error(tool: object, args: object, tool_context: object, error: Exception) -> Any:
-    return {"error": f"no such file: {error}"}
+    return {"error": str(error)} if isinstance(error, FileNotFoundError) else None
 
 
 def agent(model: BaseLlm, **more: Any) -> LlmAgent:
-    named: dict[str, Any] = {"name": "worker", "instruction": "Be brief.", "tools": [read], **more}
-    return LlmAgent(model=model, on_tool_error_callback=told_as_error, **named)
+    options: dict[str, Any] = {
+        "name": "worker",
+        "instruction": "Be brief.",
+        "tools": [read],
+        **more,
+    }
+    return LlmAgent(model=model, on_tool_error_callback=told_as_error, **options)
 
 
 def plugin(folder: Path, window: int | None = WINDOW, **more: Any) -> FoldmarkPlugin:
     return FoldmarkPlugin(folder / "agent.db", window=window, output=400, durable=False, **more)
 
 
-def runner(root: Any, held: FoldmarkPlugin, sessions: Any = None) -> Runner:
+def runner(root: Any, foldmark_plugin: FoldmarkPlugin, sessions: Any = None) -> Runner:
     if sessions is None:
         sessions = InMemorySessionService()
-    app = App(name="app", root_agent=root, plugins=[held])
+    app = App(name="app", root_agent=root, plugins=[foldmark_plugin])
     return Runner(app=app, session_service=sessions, auto_create_session=True)
 
 
@@ -152,3 +162,90 @@ TOO_LONG = {
 
 def refusal() -> errors.ClientError:
     return errors.ClientError(400, TOO_LONG)
+
+
+# --- the contract over adapters ---
+
+
+async def fail(path: str) -> str:
+    """Fail to read a file."""
+    raise FileNotFoundError(f"{path} is missing")
+
+
+async def crash(path: str) -> str:
+    """End the run."""
+    raise RuntimeError(f"cut off at {path}")
+
+
+# Agents on one store share ADK's sessions while one of them is open.
+_SERVICES: dict[Path, tuple[InMemorySessionService, list[ContractAgent]]] = {}
+
+
+class FrameworkAgent(ContractAgent):
+    modes = ("async", "sync", "stream")
+
+    def __init__(self, folder: Path, script: ContractScript, **settings: Any) -> None:
+        super().__init__(folder, script)
+        self.plugin = plugin(folder, **settings)
+
+        async def wait(path: str) -> str:
+            """Wait forever."""
+            self.waits.set()
+            await asyncio.Event().wait()
+            return path
+
+        worker = agent(Scripted(script=self._reply), tools=[read, fail, crash, wait])
+        self._folder = folder
+        sessions, users = _SERVICES.setdefault(folder, (InMemorySessionService(), []))
+        users.append(self)
+        self._runner = runner(worker, self.plugin, sessions)
+
+    def _reply(self, _: int, request: LlmRequest) -> types.Content:
+        parts = [part for content in request.contents for part in content.parts or ()]
+        calls = [part.function_call.args for part in parts if part.function_call]
+        results = [part.function_response.response for part in parts if part.function_response]
+        words = [part.text for part in parts if part.text]
+        tokens = sum(map(_count, map(str, [*calls, *results, *words])))
+        reply = self.reply(words, tokens)
+        if isinstance(reply, str):
+            return said(reply)
+        function_calls = [
+            types.FunctionCall(name=name, args={"path": path}) for name, path, _id in paths(reply)
+        ]
+        return types.Content(
+            role="model", parts=[types.Part(function_call=c) for c in function_calls]
+        )
+
+    async def run(self, text: str, conversation: str = "t", mode: str = "async") -> Outcome:
+        options: Any = {
+            "user_id": "u",
+            "session_id": conversation,
+            "new_message": said(text, "user"),
+        }
+        if mode == "sync":
+            events = list(self._runner.run(**options))
+        else:
+            streaming = StreamingMode.SSE if mode == "stream" else StreamingMode.NONE
+            config = RunConfig(streaming_mode=streaming)
+            events = [event async for event in self._runner.run_async(run_config=config, **options)]
+        results = [one.response for event in events for one in event.get_function_responses()]
+        answer = (events[-1].content or said("")).parts or []
+        return Outcome(answer[0].text or "", [str(result) for result in results])
+
+    async def close(self) -> None:
+        _SERVICES[self._folder][1].remove(self)
+        if not _SERVICES[self._folder][1]:  # as with the end of a process
+            del _SERVICES[self._folder]
+        await self._runner.close()
+
+    @staticmethod
+    def refusal() -> Exception:
+        return refusal()
+
+    @staticmethod
+    def session_id(conversation: str) -> str:
+        return f"app/u/{conversation}/worker"
+
+    @property
+    def pool(self) -> Conversations[Any]:
+        return self.plugin._pool  # pyright: ignore[reportPrivateUsage]

@@ -1,5 +1,6 @@
 """Scripted agents of LangChain for tests: a chat model that answers by a function, and checks."""
 
+import asyncio
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from langchain import agents
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -20,14 +22,22 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.tools import BaseTool, ToolException, tool
 from pydantic import Field
 
+from foldmark.adapters.conversations import Conversations
 from foldmark.adapters.langchain import FoldmarkMiddleware
 from foldmark.adapters.langchain.dialect import LangChainDialect
 from foldmark.model.messages import TextPart, ToolPart
 from foldmark.session.session import Session
 from foldmark.tokens.counters import counter
 from foldmark.tokens.sizes import MESSAGE_OVERHEAD, part_size
+from tests.support.adapter_contract import (
+    OUTPUT,
+    WINDOW,
+    ContractAgent,
+    Outcome,
+    Script,
+    file_text,
+)
 
-WINDOW, OUTPUT = 6_000, 400
 Talk = list[BaseMessage]
 Said = AIMessage | Exception
 _count = counter("classes")
@@ -49,28 +59,28 @@ class Scripted(BaseChatModel):
 
     def _said(self, messages: Talk) -> AIMessage:
         self.seen.append(messages)
-        said = self.reply(len(self.seen) - 1, messages)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        reply = self.reply(len(self.seen) - 1, messages)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def _generate(self, messages: Talk, *_: Any, **__: Any) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=self._said(messages))])
 
     def _stream(self, messages: Talk, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
-        said = self._said(messages)
-        text = str(said.text)
+        reply = self._said(messages)
+        text = str(reply.text)
         for start in range(0, len(text), 4):
-            piece = AIMessageChunk(content=text[start : start + 4], id=said.id)
+            piece = AIMessageChunk(content=text[start : start + 4], id=reply.id)
             yield ChatGenerationChunk(message=piece)
         calls: list[Any] = [
             {
                 "name": call["name"],
                 "args": json.dumps(call["args"]),
                 "id": call["id"],
-                "index": place,
+                "index": index,
             }
-            for place, call in enumerate(said.tool_calls)
+            for index, call in enumerate(reply.tool_calls)
         ]
         last = AIMessageChunk(content="", tool_call_chunks=calls, chunk_position="last")
         yield ChatGenerationChunk(message=last)
@@ -79,13 +89,13 @@ class Scripted(BaseChatModel):
 @tool
 def read(path: str = "a") -> str:
     """Read a file."""
-    return f"{path}: a line of the file\n" * (2_000 // (len(path) + 23))
+    return file_text(path)
 
 
 @tool
 def fail(path: str = "a") -> str:
     """Read a file that is not there."""
-    raise ToolException(f"{path} is not there\n" * 40)
+    raise ToolException(f"{path} is missing\n" * 40)
 
 
 @tool
@@ -101,17 +111,17 @@ TOOLS: list[BaseTool] = [read, fail, crash]
 def called(step: int, *names: str, text: str = "") -> AIMessage:
     """An answer that calls these tools."""
     calls = [
-        {"name": name, "args": {"path": f"src/{step}/{place}.py"}, "id": f"c{step}.{place}"}
-        for place, name in enumerate(names)
+        {"name": name, "args": {"path": f"src/{step}/{index}.py"}, "id": f"c{step}.{index}"}
+        for index, name in enumerate(names)
     ]
     return AIMessage(text, tool_calls=cast("Any", calls))
 
 
 def agent_of(model: BaseChatModel, middleware: FoldmarkMiddleware, **more: Any) -> Any:
     """A real agent of LangChain; `before` are middlewares before ours."""
-    held = [*more.pop("before", ()), middleware]
+    middlewares = [*more.pop("before", ()), middleware]
     options: dict[str, Any] = {"system_prompt": "Be brief.", "tools": TOOLS, **more}
-    return cast("Any", agents).create_agent(model, middleware=held, **options)
+    return cast("Any", agents).create_agent(model, middleware=middlewares, **options)
 
 
 def config(thread: str) -> Any:
@@ -147,18 +157,18 @@ def steps(count: int, seed: int = 1, *, crashes: bool = False) -> Any:
     return reply
 
 
-def check_requests(seen: list[Talk], middleware: FoldmarkMiddleware, thread: str) -> None:
+def check_requests(requests: list[Talk], middleware: FoldmarkMiddleware, thread: str) -> None:
     with middleware.session(thread) as session:
-        room = session.usable
-    for messages in seen:
+        budget = session.usable
+    for messages in requests:
         check_pairs(messages)
-        assert tokens_of(messages) <= room
+        assert tokens_of(messages) <= budget
         assert isinstance(messages[0], SystemMessage)
 
 
 def pivots(middleware: FoldmarkMiddleware, thread: str) -> int:
     with middleware.session(thread) as session:
-        return sum(act.kind == "pivot" for act in session.operations())
+        return sum(operation.kind == "pivot" for operation in session.operations())
 
 
 def check_whole(state: list[BaseMessage], model: Scripted) -> None:
@@ -220,3 +230,54 @@ def tokens_of(messages: Sequence[BaseMessage]) -> int:
             total += part_size(part, _count).total - spare
         total += sum(_count(answer.output) for answer in read.results)
     return total
+
+
+# --- the contract over adapters ------------------------------------------------------------
+
+
+class FrameworkAgent(ContractAgent):
+    modes = ("async", "sync", "stream")
+
+    def __init__(self, folder: Path, script: Script, **settings: Any) -> None:
+        super().__init__(folder, script)
+        self.middleware = opened(folder, **settings)
+
+        @tool
+        async def wait(path: str = "a") -> str:
+            """Wait forever."""
+            self.waits.set()
+            await asyncio.Event().wait()
+            return path
+
+        model = Scripted(reply=self._reply)
+        self._agent = agent_of(model, self.middleware, tools=[*TOOLS, wait])
+
+    def _reply(self, number: int, talk: Talk) -> AIMessage:
+        check_pairs(talk)
+        words = [str(one.text) for one in talk if isinstance(one, HumanMessage | AIMessage)]
+        reply = self.reply([text for text in words if text], tokens_of(talk))
+        return AIMessage(reply) if isinstance(reply, str) else called(number, *reply)
+
+    async def run(self, text: str, conversation: str = "t", mode: str = "async") -> Outcome:
+        request, settings = asked(text), config(conversation)
+        if mode == "sync":
+            state = self._agent.invoke(request, settings)
+        elif mode == "async":
+            state = await self._agent.ainvoke(request, settings)
+        else:
+            stream = self._agent.astream(request, settings, stream_mode=["messages", "values"])
+            state = [chunk async for kind, chunk in stream if kind == "values"][-1]
+        messages = state["messages"]
+        outputs = [str(one.content) for one in messages if isinstance(one, ToolMessage)]
+        return Outcome(str(messages[-1].text), outputs)
+
+    async def close(self) -> None:
+        self.middleware.close()
+
+    @staticmethod
+    def refusal() -> Exception:
+        return ContextOverflowError("This model's maximum context length is 8192 tokens.")
+
+    @property
+    def pool(self) -> Conversations[Any]:
+        return self.middleware._pool  # pyright: ignore[reportPrivateUsage]

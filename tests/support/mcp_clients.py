@@ -79,9 +79,9 @@ def listed(text: str, kind: str) -> list[str]:
 
 def session_of(text: str) -> str:
     """Which session an answer is of."""
-    found = re.search(r'[Ss]ession "(.*?)"', text)
-    assert found, text
-    return found[1]
+    match = re.search(r'[Ss]ession "(.*?)"', text)
+    assert match, text
+    return match[1]
 
 
 def refusal(answer: CallToolResult) -> str:
@@ -97,7 +97,7 @@ def refusal(answer: CallToolResult) -> str:
     return block.text
 
 
-def mill() -> Lines:
+def parser_session() -> Lines:
     """A session of Claude Code with a compaction, a prune after it, and work after that."""
     lines = Lines()
     lines.user("Mend the parser; the secret word is zeppelin")

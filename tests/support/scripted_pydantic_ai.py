@@ -4,10 +4,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ModelHTTPError, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -16,12 +17,29 @@ from pydantic_ai.messages import (
     TextPart,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.usage import UsageLimits
 
+from foldmark.adapters.conversations import Conversations
+from foldmark.adapters.pydantic_ai import Foldmark
 from foldmark.tokens.counters import counter
+from tests.support.adapter_contract import (
+    OUTPUT,
+    WINDOW,
+    ContractAgent,
+    Outcome,
+    file_text,
+    paths,
+)
+from tests.support.adapter_contract import Script as ContractScript
 
-WINDOW = 6_000
+TOO_LONG = {
+    "message": "This model's maximum context length is 4096 tokens. However, your messages "
+    "resulted in 9000 tokens.",
+    "code": "context_length_exceeded",
+}
 count = counter("classes")
 
 
@@ -73,20 +91,24 @@ class Script:
         names = self._rng.choices(["read", "fail"], [9, 1], k=self._rng.randint(1, 4))
         self.calls += len(names)
         return words + [
-            ToolCallPart(name, {"path": f"src/{step}_{place}.py"}, f"call_{step}_{place}")
-            for place, name in enumerate(names)
+            ToolCallPart(name, {"path": f"src/{step}_{index}.py"}, f"call_{step}_{index}")
+            for index, name in enumerate(names)
         ]
 
-    async def stream(
+    def stream(
         self, messages: list[ModelMessage], info: AgentInfo
     ) -> AsyncIterator[str | DeltaToolCalls]:
-        for place, part in enumerate(self.answer(messages, info).parts):
-            if isinstance(part, TextPart):
-                yield part.content
-            elif isinstance(part, ToolCallPart):
-                args = part.args_as_json_str()
-                call = DeltaToolCall(part.tool_name, args, tool_call_id=part.tool_call_id)
-                yield {place: call}
+        return deltas(self.answer(messages, info))
+
+
+async def deltas(response: ModelResponse) -> AsyncIterator[str | DeltaToolCalls]:
+    """The deltas of a streamed response."""
+    for index, part in enumerate(response.parts):
+        if isinstance(part, TextPart):
+            yield part.content
+        elif isinstance(part, ToolCallPart):
+            args = part.args_as_json_str()
+            yield {index: DeltaToolCall(part.tool_name, args, tool_call_id=part.tool_call_id)}
 
 
 def equipped(agent: Agent[Any, str]) -> Agent[Any, str]:
@@ -95,13 +117,17 @@ def equipped(agent: Agent[Any, str]) -> Agent[Any, str]:
     @agent.tool_plain
     def read(path: str) -> str:  # pyright: ignore[reportUnusedFunction]
         """Read a file."""
-        line = f"{path}: some words of it\n"
-        return (line * (2_000 // len(line) + 1))[:2_000]
+        return file_text(path)
 
     @agent.tool_plain
     def fail(path: str) -> str:  # pyright: ignore[reportUnusedFunction]
         """Fail to read a file."""
-        raise ToolFailed(f"{path}: no such file")
+        raise ToolFailed(f"{path} is missing")
+
+    @agent.tool_plain
+    def crash(path: str) -> str:  # pyright: ignore[reportUnusedFunction]
+        """End the run."""
+        raise RuntimeError(f"cut off at {path}")
 
     return agent
 
@@ -111,17 +137,15 @@ def check_pairs(messages: Iterable[ModelMessage]) -> None:
     waiting: set[str] = set()
     for message in messages:
         if isinstance(message, ModelRequest):
-            given = [
-                part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)
-            ]
-            assert len(given) == len(set(given))
-            assert set(given) <= waiting
-            waiting -= set(given)
+            ids = [part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)]
+            assert len(ids) == len(set(ids))
+            assert set(ids) <= waiting
+            waiting -= set(ids)
             continue
         assert not waiting
-        called = [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
-        assert len(called) == len(set(called))
-        waiting = set(called)
+        call_ids = [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
+        assert len(call_ids) == len(set(call_ids))
+        waiting = set(call_ids)
     assert not waiting
 
 
@@ -143,3 +167,64 @@ def said(part: object) -> list[str]:
 
 def texts_of(messages: Iterable[ModelMessage]) -> str:
     return "\n".join(text for message in messages for part in message.parts for text in said(part))
+
+
+# --- the contract over adapters --------------------------------------------------------------
+
+
+class FrameworkAgent(ContractAgent):
+    modes = ("async", "stream")
+
+    def __init__(self, folder: Path, script: ContractScript, **settings: Any) -> None:
+        super().__init__(folder, script)
+        options: dict[str, Any] = {"window": WINDOW, "output": OUTPUT, "durable": False, **settings}
+        self.memory = Foldmark(folder / "agent.db", **options)
+        model = FunctionModel(self._answer, stream_function=self._stream)
+        self._agent = equipped(Agent(model, system_prompt="Be brief.", capabilities=[self.memory]))
+
+        @self._agent.tool_plain
+        async def wait(path: str) -> str:  # pyright: ignore[reportUnusedFunction]
+            """Wait forever."""
+            self.waits.set()
+            await asyncio.Event().wait()
+            return path
+
+    def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        check_pairs(messages)
+        parts = [part for message in messages for part in message.parts]
+        words = [str(part.content) for part in parts if isinstance(part, TextPart | UserPromptPart)]
+        reply = self.reply(words, tokens_of(messages, info))
+        if isinstance(reply, str):
+            return ModelResponse(parts=[TextPart(reply)])
+        calls = paths(reply)
+        return ModelResponse(parts=[ToolCallPart(name, {"path": p}, i) for name, p, i in calls])
+
+    def _stream(
+        self, messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[str | DeltaToolCalls]:
+        return deltas(self._answer(messages, info))
+
+    async def run(self, text: str, conversation: str = "t", mode: str = "async") -> Outcome:
+        limits = UsageLimits(request_limit=None)
+        options: Any = {"conversation_id": conversation, "usage_limits": limits}
+        if mode == "stream":
+            async with self._agent.run_stream(text, **options) as stream:
+                answer, messages = await stream.get_output(), stream.all_messages()
+        else:
+            result = await self._agent.run(text, **options)
+            answer, messages = result.output, result.all_messages()
+        parts = [part for message in messages for part in message.parts]
+        return Outcome(
+            answer, [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+        )
+
+    async def close(self) -> None:
+        await self.memory.aclose()
+
+    @staticmethod
+    def refusal() -> Exception:
+        return ModelHTTPError(400, "gpt", {"error": TOO_LONG})
+
+    @property
+    def pool(self) -> Conversations[Any]:
+        return self.memory._pool  # pyright: ignore[reportPrivateUsage]

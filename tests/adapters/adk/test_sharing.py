@@ -1,4 +1,4 @@
-"""Whose history it is in ADK: two plugins in turn, sessions that were deleted, last answers."""
+"""Histories in ADK: plugins in turn, deleted sessions, final responses."""
 
 from pathlib import Path
 from typing import Any
@@ -51,26 +51,18 @@ async def deleted(run: Runner) -> None:
 async def test_two_plugins_take_turns_in_one_conversation(tmp_path: Path, *, is_kept: bool) -> None:
     model = answering()
     sessions = sqlite_service(tmp_path) if is_kept else InMemorySessionService()
-    held = [plugin(tmp_path, wait_seconds=0.2) for _ in range(2)]
-    runs = [runner(agent(model), one, sessions) for one in held]
+    plugins = [plugin(tmp_path, wait_seconds=0.2) for _ in range(2)]
+    runs = [runner(agent(model), one, sessions) for one in plugins]
     expected: list[str] = []
     for turn in range(1, 6):
         await ran(runs[turn % 2], f"request {turn}")
         expected.append(f"request {turn}")
         assert words(model.seen[-1]) == expected
         expected.append(f"answer {turn}")
-    (session,) = held[0].sessions.values()
+    (session,) = plugins[0].sessions.values()
     assert len(session.export().messages) == len(expected) + 1  # and where it begins
     for run in runs:
         await run.close()
-
-
-async def test_who_does_not_close_keeps_nobody_out(tmp_path: Path) -> None:
-    model = answering()
-    for turn in range(3):  # each with a memory of its own: the store alone knows more
-        await ran(runner(agent(model), plugin(tmp_path, wait_seconds=0.2)), f"request {turn}")
-    talk = ["request 0", "answer 1", "request 1", "answer 2", "request 2"]
-    assert words(model.seen[-1]) == talk
 
 
 async def test_a_session_that_was_taken_by_another_is_a_clear_error(tmp_path: Path) -> None:
@@ -79,23 +71,6 @@ async def test_a_session_that_was_taken_by_another_is_a_clear_error(tmp_path: Pa
         other.user("Mine.")
         with pytest.raises(RuntimeError, match="is being written by"):
             await ran(run, "request")
-    await run.close()
-
-
-async def test_an_answer_that_cannot_be_kept_harms_no_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    other = foldmark.open(tmp_path / "agent.db", session="app/u/s1/worker")
-
-    def script(number: int, _: LlmRequest) -> types.Content:
-        other.user("Mine.")
-        return said(f"answer {number}")
-
-    run = runner(agent(Scripted(script=script)), plugin(tmp_path, wait_seconds=0.1))
-    events = await ran(run, "request")
-    assert words([events[-1].content or said("")]) == ["answer 1"]
-    assert "was not stored" in caplog.text
-    other.close()
     await run.close()
 
 
@@ -129,7 +104,7 @@ async def test_a_result_that_ends_a_run_is_kept(tmp_path: Path) -> None:
     await run.close()
     run = runner(agent(model, tools=[order]), plugin(tmp_path))
     await ran(run, "Was it ordered?")
-    results = [part.function_response for held in model.seen[-1] for part in held.parts or ()]
+    results = [part.function_response for content in model.seen[-1] for part in content.parts or ()]
     assert [result.response for result in results if result] == [{"ordered": "number 7"}]
     await run.close()
 
@@ -137,12 +112,12 @@ async def test_a_result_that_ends_a_run_is_kept(tmp_path: Path) -> None:
 async def test_an_answer_is_kept_once_though_the_next_request_tells_it_again(
     tmp_path: Path,
 ) -> None:
-    held = plugin(tmp_path)
+    ours = plugin(tmp_path)
     model = answering()
-    run = runner(agent(model), held)
+    run = runner(agent(model), ours)
     for turn in range(3):
         await ran(run, f"request {turn}")
-    (session,) = held.sessions.values()
+    (session,) = ours.sessions.values()
     assert [message.is_user for message in session.export().messages][1:] == [True, False] * 3
     assert not session.operations()
     await run.close()
@@ -155,20 +130,20 @@ async def test_nothing_of_a_deleted_session_is_shown_again(
 ) -> None:
     model = answering()
     sessions = sqlite_service(tmp_path) if is_kept else InMemorySessionService()
-    held = plugin(tmp_path)
-    run = runner(agent(model), held, sessions)
+    ours = plugin(tmp_path)
+    run = runner(agent(model), ours, sessions)
     await ran(run, "the secret is 17")
     await ran(run, "go on")
     await deleted(run)
     if restarts:
         await run.close()
-        held = plugin(tmp_path)
-        run = runner(agent(model), held, sessions)
+        ours = plugin(tmp_path)
+        run = runner(agent(model), ours, sessions)
     for turn in range(2):
         await ran(run, f"fresh {turn}")
         assert words(model.seen[-1])[0] == "fresh 0"
         assert "17" not in str(model.seen[-1])
-    (session,) = held.sessions.values()
+    (session,) = ours.sessions.values()
     assert session.search("secret")  # it is hidden, and not lost
     await run.close()
 

@@ -1,4 +1,4 @@
-"""What a session keeps and shows of ADK's contents, without a run of ADK around it."""
+"""How a session stores ADK's contents and shows them, without a run of ADK."""
 
 import random
 from collections.abc import Iterator
@@ -114,14 +114,14 @@ def every_field() -> list[types.Content]:
 
 
 def test_every_field_survives_a_restart_without_adks_own_history(tmp_path: Path) -> None:
-    given = every_field()
+    contents = every_field()
     with foldmark.open(tmp_path / "a.db", session="s", window=100_000) as session:
         view = HistoryMirror(session, AdkDialect())
-        view.take(ContentReader().read(given, ()))
-        assert [turn.content for turn in view.view()] == given
+        view.take(ContentReader().read(contents, ()))
+        assert [turn.content for turn in view.view()] == contents
     with foldmark.open(tmp_path / "a.db", session="s", window=100_000) as session:
         written = [turn.content for turn in HistoryMirror(session, AdkDialect()).view()]
-    assert texts(written) == texts(given)
+    assert texts(written) == texts(contents)
 
 
 def test_calls_without_ids_find_their_results_by_order() -> None:
@@ -139,42 +139,42 @@ def test_calls_without_ids_find_their_results_by_order() -> None:
 
 
 def test_a_result_of_nobodys_call_is_told_in_words(tmp_path: Path) -> None:
-    made = conversation(tmp_path, "s", 6_000)
-    view = made.view(request([said("Go.", "user"), gave("of nobody"), said("Well.")]))
+    agent = conversation(tmp_path, "s", 6_000)
+    view = agent.view(request([said("Go.", "user"), gave("of nobody"), said("Well.")]))
     check_pairs(view)
     assert "of nobody" in texts(view)
-    made.session.close()
+    agent.session.close()
 
 
 def test_what_is_there_for_one_request_is_counted_and_stands_where_it_stood(tmp_path: Path) -> None:
-    made = conversation(tmp_path, "s", 6_000)
+    agent = conversation(tmp_path, "s", 6_000)
     noon = said("It is noon.", "user")
     history = [said("Go.", "user"), called("a"), gave("one"), said("Well."), said("On.", "user")]
-    view = made.view(request(history, ((noon, 4),)))
+    view = agent.view(request(history, ((noon, 4),)))
     assert view == [*history[:-1], noon, history[-1]]
-    assert made.session.fixed_tokens > 0
-    assert "noon" not in str(made.session.export().messages)
+    assert agent.session.fixed_tokens > 0
+    assert "noon" not in str(agent.session.export().messages)
     places = [0, 1, 2, None, None]
     for before in (2, 4):  # never between a call and its result
         shown = insert_transient(history[:3], places, [(noon, before)], has_results)
         assert shown == [*history[:3], noon]
-    made.session.close()
+    agent.session.close()
 
 
 def test_a_session_that_was_closed_meanwhile_is_shortened_all_the_same(tmp_path: Path) -> None:
-    made = conversation(tmp_path, "s", 60_000)
+    agent = conversation(tmp_path, "s", 60_000)
     talk = [said("Go.", "user")]
     for step in range(30):
         talk += [called(f"f{step}"), gave("word " * 400)]
-    whole = made.view(request(talk))
-    made.session.close()
-    made = conversation(tmp_path, "s", 60_000)
-    shorter = made.shorter(request(talk), refusal())
+    whole = agent.view(request(talk))
+    agent.session.close()
+    agent = conversation(tmp_path, "s", 60_000)
+    shorter = agent.shorter(request(talk), refusal())
     assert shorter is not None
     check_pairs(shorter)
     assert len(texts(shorter)) < len(texts(whole)) / 2
-    assert made.shorter(request(talk), RuntimeError("no network")) is None
-    made.session.close()
+    assert agent.shorter(request(talk), RuntimeError("no network")) is None
+    agent.session.close()
 
 
 # --- pairs and budgets over random sessions ---
@@ -189,12 +189,12 @@ def random_step(rng: random.Random, step: int) -> list[types.Content]:
     if rng.random() < 0.25:
         return [said(f"Request {step}: " + "please " * rng.randint(1, 30), "user")]
     tools = [rng.choice(("read", "list")) for _ in range(rng.randint(1, 4))]
-    named = rng.random() < 0.5
+    has_ids = rng.random() < 0.5
     calls = [
-        types.FunctionCall(name=tool, args={"n": step}, id=f"c{step}-{n}" if named else None)
+        types.FunctionCall(name=tool, args={"n": step}, id=f"c{step}-{n}" if has_ids else None)
         for n, tool in enumerate(tools)
     ]
-    made = types.Content(role="model", parts=[types.Part(function_call=call) for call in calls])
+    content = types.Content(role="model", parts=[types.Part(function_call=call) for call in calls])
     answered = [call for call in calls if rng.random() < 0.9]
     results = [
         types.FunctionResponse(
@@ -203,24 +203,24 @@ def random_step(rng: random.Random, step: int) -> list[types.Content]:
         for call in answered
     ]
     parts = [types.Part(function_response=result) for result in results]
-    return [made, *([types.Content(role="user", parts=parts)] if parts else [])]
+    return [content, *([types.Content(role="user", parts=parts)] if parts else [])]
 
 
 def test_random_sessions_keep_their_pairs_and_their_budgets(tmp_path: Path) -> None:
     rng = chance(11)
     for number in range(SESSIONS):
         name, window = f"s{number}", rng.choice([2_500, 4_000, 8_000])
-        made = conversation(tmp_path, name, window)
+        agent = conversation(tmp_path, name, window)
         talk = [said("Go.", "user")]
         for step in range(rng.randint(2, 7)):
             if rng.random() < 0.08:
                 talk = talk[: rng.randint(1, len(talk))]
             if rng.random() < 0.1:
-                made.session.close()
-                made = conversation(tmp_path, name, window)
+                agent.session.close()
+                agent = conversation(tmp_path, name, window)
             # ADK copies what it has for every request.
             talk = [content.model_copy() for content in talk] + random_step(rng, step)
-            view = made.view(request(talk))
+            view = agent.view(request(talk))
             check_pairs(view)
-            assert made.session.plan().tokens <= made.session.usable
-        made.session.close()
+            assert agent.session.plan().tokens <= agent.session.usable
+        agent.session.close()

@@ -1,4 +1,4 @@
-"""Every kind of message of LangChain, with every field: taken, stored, opened again, written."""
+"""Every kind of LangChain message, with every field, survives the store."""
 
 import json
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ USAGE: Any = {
 }
 
 
-def call(name: str | None, call_id: str | None, **given: Any) -> Any:
-    return {"name": name, "args": given, "id": call_id, "type": "tool_call"}
+def call(name: str | None, call_id: str | None, **arguments: Any) -> Any:
+    return {"name": name, "args": arguments, "id": call_id, "type": "tool_call"}
 
 
 WORDS: Sequence[BaseMessage] = [
@@ -144,16 +144,16 @@ RESULTS: list[BaseMessage] = [
 
 
 def once_more(messages: list[BaseMessage], folder: Path) -> list[BaseMessage]:
-    """What a view shows of messages after a restart, when their objects are gone."""
+    """The view of messages after a restart, without their objects."""
     with foldmark.open(folder / "a.db", session="one", window=50_000) as session:
         HistoryMirror[BaseMessage](session, LangChainDialect()).take(messages)
     with foldmark.open(folder / "a.db", session="one", window=50_000) as session:
         return HistoryMirror[BaseMessage](session, LangChainDialect()).view()
 
 
-def same(got: list[BaseMessage], given: list[BaseMessage]) -> None:
-    assert [type(message) for message in got] == [type(message) for message in given]
-    for one, other in zip(got, given, strict=True):
+def same(got: list[BaseMessage], expected: list[BaseMessage]) -> None:
+    assert [type(message) for message in got] == [type(message) for message in expected]
+    for one, other in zip(got, expected, strict=True):
         assert one.model_dump() == other.model_dump()
 
 
@@ -171,9 +171,9 @@ def test_results_come_back_as_they_were_and_in_their_order(tmp_path: Path) -> No
 
 def test_a_result_without_a_call_is_words_for_a_model(tmp_path: Path) -> None:
     talk: list[BaseMessage] = [HumanMessage("Go"), RESULTS[2], RESULTS[4]]
-    shown = once_more(talk, tmp_path)
-    assert not any(isinstance(message, ToolMessage) for message in shown)
-    assert "Broken." in str(shown)
+    view = once_more(talk, tmp_path)
+    assert not any(isinstance(message, ToolMessage) for message in view)
+    assert "Broken." in str(view)
 
 
 SHOWN = [message for message in (*WORDS, *ANSWERS) if message.content]
@@ -185,9 +185,9 @@ def test_a_view_after_a_restart_shows_what_came(message: BaseMessage, tmp_path: 
     by_model = "assistant" in (message.type, getattr(message, "role", ""))
     by_model = by_model or isinstance(message, AIMessage)
     talk = [*before[: 1 if by_model else 2], message]
-    shown = once_more(talk, tmp_path)
-    assert [type(held) for held in shown[: len(talk)]] == [type(held) for held in talk]
-    assert shown[len(talk) - 1].model_dump() == with_ids(message, shown[len(talk) - 1])
+    view = once_more(talk, tmp_path)
+    assert [type(held) for held in view[: len(talk)]] == [type(held) for held in talk]
+    assert view[len(talk) - 1].model_dump() == with_ids(message, view[len(talk) - 1])
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -207,30 +207,30 @@ def test_what_users_of_different_names_say_in_a_row_stays_apart(
         following.take(talk)
         if is_restarted:
             following = HistoryMirror[BaseMessage](session, LangChainDialect())
-        shown = following.view()
-    assert [(held.type, held.name, held.content) for held in shown] == [
+        view = following.view()
+    assert [(message.type, message.name, message.content) for message in view] == [
         ("human", "ada", "One.\n\nTwo."),
         ("human", "bob", ["Three.", picture]),
         ("human", None, "Four.\n\nFive."),
     ]
 
 
-def with_ids(message: BaseMessage, shown: BaseMessage) -> dict[str, Any]:
-    """What is expected of a view: providers want ids, and those that were missing are made."""
-    wanted = message.model_dump()
+def with_ids(message: BaseMessage, view: BaseMessage) -> dict[str, Any]:
+    """The message expected in a view: providers need ids, so missing ones are created."""
+    expected = message.model_dump()
     for listed in ("tool_calls", "invalid_tool_calls"):
-        for entry, made in zip(wanted.get(listed, []), getattr(shown, listed, []), strict=True):
-            entry["id"] = entry["id"] or made["id"]
+        for entry, call in zip(expected.get(listed, []), getattr(view, listed, []), strict=True):
+            entry["id"] = entry["id"] or call["id"]
             assert entry["id"]
-    return wanted
+    return expected
 
 
 def test_what_was_measured_is_known(tmp_path: Path) -> None:
     tokens = LangChainDialect().read(ANSWERS[0]).tokens
     assert tokens is not None
     assert tokens.cache
-    told = (tokens.input, tokens.cache.read, tokens.cache.write, tokens.output, tokens.total)
-    assert told == (300, 500, 100, 40, 940)
+    usage = (tokens.input, tokens.cache.read, tokens.cache.write, tokens.output, tokens.total)
+    assert usage == (300, 500, 100, 40, 940)
     assert LangChainDialect().read(ANSWERS[1]).tokens is None
 
 

@@ -21,7 +21,7 @@ MODEL = Scripted(reply=lambda _number, _talk: AIMessage("Done."))
 
 
 class Run:
-    """One session, as its random numbers have it."""
+    """One random session."""
 
     def __init__(self, number: int, middleware: FoldmarkMiddleware) -> None:
         self._rng = random.Random(number)  # noqa: S311 - a script
@@ -34,8 +34,8 @@ class Run:
         self._made += 1
         return f"{self._name}m{self._made}"
 
-    def _words(self, most: int) -> str:
-        return "grain " * self._rng.randint(1, most)
+    def _words(self, limit: int) -> str:
+        return "entry " * self._rng.randint(1, limit)
 
     def go(self, steps: int) -> None:
         for _ in range(steps):
@@ -50,15 +50,15 @@ class Run:
         request: ModelRequest[Any] = ModelRequest(
             model=MODEL, messages=history, system_message=SYSTEM
         )
-        said = self._middleware.wrap_model_call(request, self._answered)
+        reply = self._middleware.wrap_model_call(request, self._answered)
         assert self.talk == before  # nothing was done to the history
-        self.talk += said.result
-        self._add_results(said.result[0])
+        self.talk += reply.result
+        self._add_results(reply.result[0])
 
     def _answered(self, request: ModelRequest[Any]) -> ModelResponse[Any]:
         check_pairs(request.messages)
-        held = self._middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
-        (session,) = [one.session for one in held if one.is_lent]
+        conversations = self._middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
+        (session,) = [one.session for one in conversations if one.is_exclusive]
         assert tokens_of(request.messages) + session.fixed_tokens <= session.usable
         calls: Any = [
             {"name": "read", "args": {"path": self._words(5)}, "id": self._id()}
@@ -68,16 +68,16 @@ class Run:
         if calls and self._rng.random() < 0.1:
             call_id = calls.pop()["id"]
             wrong = [{"name": "read", "args": "{", "id": call_id, "error": None}]
-        said = AIMessage(
+        reply = AIMessage(
             self._rng.choice(["", self._words(40)]),
             tool_calls=calls,
             invalid_tool_calls=wrong,
             id=self._id(),
         )
-        return ModelResponse(result=[said])
+        return ModelResponse(result=[reply])
 
-    def _add_results(self, said: Any) -> None:
-        calls = [*said.tool_calls, *said.invalid_tool_calls]
+    def _add_results(self, reply: Any) -> None:
+        calls = [*reply.tool_calls, *reply.invalid_tool_calls]
         self._rng.shuffle(calls)
         for call in calls:
             if self._rng.random() < 0.92:
@@ -103,6 +103,6 @@ def test_no_orphan_no_unanswered_call_and_no_view_over_budget(tmp_path: Path) ->
     for number in range(SESSIONS):
         with all_windows[number % len(WINDOWS)] as middleware:
             Run(number, middleware).go(steps=2 + number % 7)
-            held = middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
-            folds += sum(len(one.session.operations()) for one in held)
+            conversations = middleware._pool._open.values()  # pyright: ignore[reportPrivateUsage]
+            folds += sum(len(one.session.operations()) for one in conversations)
     assert folds > SESSIONS / 10

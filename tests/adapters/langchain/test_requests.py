@@ -1,4 +1,4 @@
-"""Requests that other middlewares have changed, and answers that break off."""
+"""Requests that other middleware has changed, and responses that break off."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -37,12 +37,12 @@ MESSAGE = HumanMessage(FILES)
 
 @pytest.fixture
 def middleware(tmp_path: Path) -> Iterator[FoldmarkMiddleware]:
-    with opened(tmp_path) as made:
-        yield made
+    with opened(tmp_path) as foldmark_middleware:
+        yield foldmark_middleware
 
 
 class Injecting(AgentMiddleware[Any, Any, Any]):
-    """Puts a message into each request."""
+    """Inserts a message into each request."""
 
     def __init__(self, changed: Callable[[list[Any]], list[Any]]) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def test_a_message_of_each_request_is_shown_at_its_place_and_followed_nowhere(
 
 def test_what_passes_is_counted(tmp_path: Path) -> None:
     with opened(tmp_path) as middleware:
-        big = HumanMessage("grain " * 2_000)
+        big = HumanMessage("entry " * 2_000)
         model = Scripted(reply=steps(40))
         both(model, lambda held: [*held, big], middleware).invoke(asked("Go."), config("t"))
     assert all(tokens_of(messages) <= WINDOW - OUTPUT for messages in model.seen)
@@ -104,27 +104,27 @@ def test_what_passes_stands_where_it_stood_and_never_between_a_call_and_its_resu
     ]
     state[1].id = "2"
     extra = [AIMessage("", tool_calls=[{"name": "x", "args": {}, "id": "x"}]), MESSAGE]
-    found = ToolMessage("Found.", tool_call_id="x")
-    said = split_request([*state[:3], extra[0], found, MESSAGE, state[3]], state)
-    assert said.history == state
-    assert said.with_view(state) == [*state[:3], extra[0], found, MESSAGE, state[3]]
-    assert said.with_view(state[3:]) == [extra[0], found, MESSAGE, state[3]]
+    result = ToolMessage("Found.", tool_call_id="x")
+    request = split_request([*state[:3], extra[0], result, MESSAGE, state[3]], state)
+    assert request.history == state
+    assert request.with_view(state) == [*state[:3], extra[0], result, MESSAGE, state[3]]
+    assert request.with_view(state[3:]) == [extra[0], result, MESSAGE, state[3]]
     folded: Talk = [HumanMessage("What was."), *state[1:3]]  # the view ends otherwise
-    assert said.with_view(folded) == [*folded, extra[0], found, MESSAGE]
-    said = split_request([*state[:2], MESSAGE, *state[2:]], state)
-    assert said.with_view(state) == [*state[:3], MESSAGE, state[3]]
+    assert request.with_view(folded) == [*folded, extra[0], result, MESSAGE]
+    request = split_request([*state[:2], MESSAGE, *state[2:]], state)
+    assert request.with_view(state) == [*state[:3], MESSAGE, state[3]]
 
 
 def test_a_result_that_a_request_adds_for_a_call_of_the_state_is_followed(
     middleware: FoldmarkMiddleware,
 ) -> None:
-    given: Talk = [HumanMessage("Go."), called(0, "read"), HumanMessage("And?")]
+    talk: Talk = [HumanMessage("Go."), called(0, "read"), HumanMessage("And?")]
 
-    def patched(held: list[Any]) -> list[Any]:
-        return [*held[:2], ToolMessage("Patched.", tool_call_id="c0.0"), *held[2:]]
+    def patched(messages: list[Any]) -> list[Any]:
+        return [*messages[:2], ToolMessage("Patched.", tool_call_id="c0.0"), *messages[2:]]
 
     model = Scripted(reply=done)
-    both(model, patched, middleware).invoke({"messages": given}, config("t"))
+    both(model, patched, middleware).invoke({"messages": talk}, config("t"))
     check_pairs(model.seen[0])
     assert texts(model.seen[0]) == ["Go.", "", "Patched.", "And?"]
 
@@ -133,7 +133,7 @@ def test_a_result_that_a_request_adds_for_a_call_of_the_state_is_followed(
 
 
 class Breaking(Scripted):
-    """Refuses for length the first time, after it has said so much."""
+    """Refuses the first request for length after it has streamed some output."""
 
     begun: str
 
@@ -155,7 +155,7 @@ def test_after_words_were_streamed_the_model_is_not_asked_again(
 ) -> None:
     model = Breaking(reply=done, begun=begun)
     agent, heard = agent_of(model, middleware), list[str]()
-    long = asked(*(f"{n} " + "grain " * 200 for n in range(12)))
+    long = asked(*(f"{n} " + "entry " * 200 for n in range(12)))
 
     async def listen() -> None:
         async for piece, _ in agent.astream(long, config("t"), stream_mode="messages"):

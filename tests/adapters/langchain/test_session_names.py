@@ -1,4 +1,4 @@
-"""Which session is whose: no id that a user can choose leads to another's words."""
+"""Session names: no thread id leads to the session of another thread."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ def test_a_second_run_comes_upon_no_thread_of_another_user(tmp_path: Path) -> No
     together = threading.Barrier(2, timeout=20)
 
     async def work(agent: Any) -> None:
-        await asyncio.gather(*(agent.ainvoke(asked(f"Mill {n}."), config("t")) for n in range(2)))
+        await asyncio.gather(*(agent.ainvoke(asked(f"Ticket {n}."), config("t")) for n in range(2)))
 
     def reply(number: int, talk: Talk) -> Said:
         together.wait()
@@ -37,7 +37,7 @@ def test_a_second_run_comes_upon_no_thread_of_another_user(tmp_path: Path) -> No
             agent_of(Scripted(reply=counting), middleware).invoke(asked("SECRET"), config(name))
         model = Scripted(reply=reply)
         asyncio.run(work(agent_of(model, middleware)))
-    assert sorted(map(texts, model.seen)) == [["Mill 0."], ["Mill 1."]]
+    assert sorted(map(texts, model.seen)) == [["Ticket 0."], ["Ticket 1."]]
 
 
 def test_a_thread_is_not_shown_what_stands_beside_it(tmp_path: Path) -> None:
@@ -53,13 +53,13 @@ def test_a_thread_is_not_shown_what_stands_beside_it(tmp_path: Path) -> None:
 
 
 def test_no_two_names_are_alike() -> None:
-    given = ["a", "a~", "a~2", "a~~2", "a%7E2", "a%", "latest", " ", "~named-1", "a~b~run-1", "a.b"]
+    ids = ["a", "a~", "a~2", "a~~2", "a%7E2", "a%", "latest", " ", "~named-1", "a~b~run-1", "a.b"]
     first = HumanMessage("Go.", id="1")
     places = ["model:1", "b:1|model:2", "b:1|c:3|model:2"]
-    plain = [conversation_name(name, place, first) for name in given for place in places]
-    plain += [conversation_name(None, place, first) for place in places]
-    made = [*plain, *(numbered_name(name, 2) for name in plain)]
-    assert len(set(made)) == len(made)
-    ours = {name for name in made if "~" in name}
-    assert not ours & {escape_name(name) for name in made}
+    plain = [conversation_name(name, path, first) for name in ids for path in places]
+    plain += [conversation_name(None, path, first) for path in places]
+    names = [*plain, *(numbered_name(name, 2) for name in plain)]
+    assert len(set(names)) == len(names)
+    ours = {name for name in names if "~" in name}
+    assert not ours & {escape_name(name) for name in names}
     assert escape_name("ada") == conversation_name("ada", "model:1", first) == "ada"

@@ -1,4 +1,4 @@
-"""What is true where state and store differ: a checkpointer's state; without one, the store."""
+"""If state and store differ: a checkpointer's state wins; without one, the store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ from tests.support.langchain_agents import (
 
 @pytest.fixture
 def middleware(tmp_path: Path) -> Iterator[FoldmarkMiddleware]:
-    with opened(tmp_path) as made:
-        yield made
+    with opened(tmp_path) as foldmark_middleware:
+        yield foldmark_middleware
 
 
 # --- a state that is kept ------------------------------------------------------------------
@@ -98,10 +98,10 @@ def test_a_history_that_the_client_keeps_is_stored_once(middleware: FoldmarkMidd
         talk.append({"role": "user", "content": f"Question {number}?"})
         state = agent.invoke({"messages": talk}, config("t"))
         talk.append({"role": "assistant", "content": state["messages"][-1].text})
-    said = [text for n in range(5) for text in (f"Question {n}?", f"Answer {n}.")]
-    assert texts(model.seen[-1]) == said[:-1]
+    expected = [text for n in range(5) for text in (f"Question {n}?", f"Answer {n}.")]
+    assert texts(model.seen[-1]) == expected[:-1]
     with middleware.session("t") as session:
-        assert words(session) == said
+        assert words(session) == expected
 
 
 # --- what comes after the last model call --------------------------------------------------
@@ -113,10 +113,10 @@ def order(path: str) -> str:
     return f"Ordered: {path}."
 
 
-class Sacks(BaseModel):
-    """How many sacks there are."""
+class Tickets(BaseModel):
+    """The number of open tickets."""
 
-    rye: int
+    open: int
 
 
 def ordering(number: int, _: Talk) -> Said:
@@ -124,7 +124,7 @@ def ordering(number: int, _: Talk) -> Said:
 
 
 def counted(number: int, _: Talk) -> Said:
-    call: Any = {"name": "Sacks", "args": {"rye": 12}, "id": f"s{number}"}
+    call: Any = {"name": "Tickets", "args": {"open": 12}, "id": f"s{number}"}
     return AIMessage("", tool_calls=[call])
 
 
@@ -133,7 +133,7 @@ def counted(number: int, _: Talk) -> Said:
     ("reply", "more", "told"),
     [
         (ordering, {"tools": [order]}, "Ordered: src/0/0.py."),
-        (counted, {"response_format": ToolStrategy(Sacks)}, "rye=12"),
+        (counted, {"response_format": ToolStrategy(Tickets)}, "open=12"),
     ],
 )
 def test_an_output_that_ends_a_run_is_shown_in_the_next_one(
@@ -171,12 +171,12 @@ def test_another_process_may_ask_while_a_model_thinks(tmp_path: Path, *, is_kept
         for text in ("Zero.", "One.", "Three."):
             agent.invoke(asked(text), config("t"))
         assert len(second.seen) == 1
-        shown = texts(model.seen[-1])
-        assert shown[-1] == "Three."
-        assert len(shown) == len(set(shown))  # nothing twice
-        assert {"Zero.", "Answer 0."} < set(shown)
+        view = texts(model.seen[-1])
+        assert view[-1] == "Three."
+        assert len(view) == len(set(view))  # nothing twice
+        assert {"Zero.", "Answer 0."} < set(view)
         if saver:
             state = agent.get_state(config("t")).values["messages"]
-            assert shown == texts(state)[:-1]
+            assert view == texts(state)[:-1]
         else:
-            assert {"One.", "Answer 1."} < set(shown)
+            assert {"One.", "Answer 1."} < set(view)

@@ -1,4 +1,4 @@
-"""The MCP server, spoken to by the official client: transcripts, folders and stores."""
+"""The MCP server with the official client: transcripts, folders and stores."""
 
 import json
 import os
@@ -24,32 +24,31 @@ from tests.support.cli_program import (
     environment,
     fill_store,
     output_of,
-    refused,
     sample_transcript,
     write_transcript,
 )
+from tests.support.cli_program import refusal as cli_refusal
 from tests.support.mcp_clients import (
     Hit,
     answered,
     appended,
     hits_of,
     listed,
-    mill,
     page_of,
+    parser_session,
     refusal,
     session_of,
     text_of,
 )
 from tests.support.stored_transcripts import SESSION, write
 
-Capture = pytest.CaptureFixture[str]
 Talk = Callable[[Client], Awaitable[None]]
 LIMIT = 150.0  # seconds in which even a busy machine is done, if nothing hangs
 DOCS = Path(__file__).parents[3] / "docs" / "mcp.md"
 
 
 def talked(talk: Talk, server: Any) -> None:
-    """A talk of the official client with a server."""
+    """Run the official client against a server."""
 
     async def run() -> None:
         with anyio.fail_after(LIMIT):
@@ -60,26 +59,26 @@ def talked(talk: Talk, server: Any) -> None:
 
 
 def served(talk: Talk, path: Path) -> None:
-    """A talk with what the command would serve, without starting a program."""
-    shelf = opened_source(str(path), store=None, session=None, format=None)
+    """Run the client against what the command would serve, in this process."""
+    source = opened_source(str(path), store=None, session=None, format=None)
     try:
-        talked(talk, mcp_server(shelf))
+        talked(talk, mcp_server(source))
     finally:
-        shelf.close()
+        source.close()
 
 
 async def told(client: Client, name: str, **arguments: Any) -> str:
-    """What a tool answers."""
+    """The answer of a tool."""
     return text_of(await client.call_tool(name, arguments))
 
 
 async def hits(client: Client, **arguments: Any) -> list[Hit]:
-    """What a search finds."""
+    """The hits of a search."""
     return hits_of(await told(client, "search", **arguments))
 
 
 async def complaint(client: Client, name: str, **arguments: Any) -> str:
-    """The one line by which a tool refuses."""
+    """The one-line error of a tool."""
     return refusal(await client.call_tool(name, arguments))
 
 
@@ -87,7 +86,7 @@ async def complaint(client: Client, name: str, **arguments: Any) -> str:
 
 
 def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(tmp_path: Path):
-    lines = mill()
+    lines = parser_session()
     path = write(tmp_path / "session.jsonl", lines.all)
     before = path.read_bytes()
 
@@ -99,7 +98,7 @@ def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(t
         assert hit.state == "folded"
         assert "zeppelin" in hit.snippet
         page = page_of(await told(client, "recall", handle=hit.handle))
-        assert page.text == "Mend the wheel; the secret word is zeppelin"
+        assert page.text == "Mend the parser; the secret word is zeppelin"
         assert page.next is None
         assert "in a window of 2,000." in await told(client, "plan", window=2_000)
         figures = await told(client, "inspect")
@@ -109,14 +108,14 @@ def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(t
         (tool,) = listed(figures, "tool")
         assert tool.startswith("Read: ")
 
-        assert await hits(client, query="cogwheel") == []
+        assert await hits(client, query="billing") == []
         first = len(lines.all)
-        lines.step("new", "a cogwheel of oak")
+        lines.step("new", "a timeout in billing")
         appended(path, lines, first)
-        (hit,) = await hits(client, query="cogwheel")
+        (hit,) = await hits(client, query="billing")
         assert (hit.state, hit.tool) == ("shown", "Read")
         page = page_of(await told(client, "recall", handle=hit.handle))
-        assert page.text == "a cogwheel of oak"
+        assert page.text == "a timeout in billing"
 
         assert "no handle" in await complaint(client, "recall", handle="h999")
         assert "no tool" in await complaint(client, "delete", handle="h1")
@@ -127,27 +126,27 @@ def test_a_client_looks_behind_a_compaction_and_sees_what_is_written_meanwhile(t
 
 def test_a_client_finds_its_way_in_a_folder(tmp_path: Path):
     folder = tmp_path / "projects"
-    (folder / "-mill").mkdir(parents=True)
-    old = write(folder / "-mill" / f"{SESSION}.jsonl", mill().all)
-    new = write_transcript(folder, sample_transcript(), "wheels.json")
+    (folder / "-repo").mkdir(parents=True)
+    old = write(folder / "-repo" / f"{SESSION}.jsonl", parser_session().all)
+    new = write_transcript(folder, sample_transcript(), "parsers.json")
     (folder / "notes.md").write_text("# Nothing of an agent\n")
     for age, path in enumerate((folder / "notes.md", new, old)):
         os.utime(path, (10**9 - age, 10**9 - age))
 
     async def talk(client: Client) -> None:
         figures = await told(client, "inspect")
-        assert session_of(figures) == "wheels.json"
-        assert "title: How the wheels turn\n" in figures
-        names = ["notes.md", "wheels.json", f"-mill/{SESSION}.jsonl"]
+        assert session_of(figures) == "parsers.json"
+        assert "title: How the orders load\n" in figures
+        names = ["notes.md", "parsers.json", f"-repo/{SESSION}.jsonl"]
         assert listed(figures, "session") == names
-        for name in (f"-mill/{SESSION}.jsonl", SESSION, SESSION[:8], "-mill/"):
+        for name in (f"-repo/{SESSION}.jsonl", SESSION, SESSION[:8], "-repo/"):
             found = await told(client, "search", query="zeppelin", session=name)
             assert len(hits_of(found)) == 1
-            assert session_of(found) == f"-mill/{SESSION}.jsonl"
+            assert session_of(found) == f"-repo/{SESSION}.jsonl"
         assert await hits(client, query="zeppelin") == []
         os.utime(old)  # it is written to
-        assert session_of(await told(client, "plan")) == f"-mill/{SESSION}.jsonl"
-        assert "no session 'sluice'" in await complaint(client, "inspect", session="sluice")
+        assert session_of(await told(client, "plan")) == f"-repo/{SESSION}.jsonl"
+        assert "no session 'printer'" in await complaint(client, "inspect", session="printer")
 
     served(talk, folder)
 
@@ -159,7 +158,7 @@ def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
         with foldmark.open(where, session="ses_live", window=8_000, output=1_000) as live:
             live.user("Is the zeppelin there?")  # takes the lease, and keeps it
             assert [hit.state for hit in await hits(client, query="zeppelin")] == ["shown"]
-            text = await told(client, "search", query="tooth 3")
+            text = await told(client, "search", query="entry 3")
             assert session_of(text) == "ses_live"
             found = hits_of(text)
             assert {"folded"} <= {hit.state for hit in found}
@@ -179,7 +178,7 @@ def test_a_store_is_read_while_another_process_writes_to_it(tmp_path: Path):
 # --- the command ---------------------------------------------------------------------------
 
 
-def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Capture):
+def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd.json").write_text('{"neither": "nor"}')
     (tmp_path / "text.db").write_text("no database")
@@ -188,28 +187,28 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path, capsys: Ca
     for arguments, problem in (
         ((tmp_path / "none.jsonl",), "there is no such file"),
         ((tmp_path / "odd.json",), "not a known transcript"),
-        ((tmp_path / "empty",), "there is no transcript in this folder"),
-        (("-",), "standard input is where the client speaks"),
-        ((transcript, "--store", store), "not both"),
+        ((tmp_path / "empty",), "this folder has no transcript"),
+        (("-",), "standard input is for the client"),
+        ((transcript, "--store", store), "give either a path"),
         ((transcript, "--format", "nonsense"), "there is no format"),
         (("--store", store, "--format", "codex"), "--format is for a transcript"),
         (("--store", tmp_path / "none.db"), "no store at"),
         (("--store", tmp_path / "text.db"), "not a database"),
         (("--store", store, "--session", "ses_gone"), "there is no session"),
     ):
-        assert problem in refused(capsys, "mcp", *arguments), arguments
+        assert problem in cli_refusal("mcp", *arguments), arguments
     assert not (tmp_path / "none.db").exists()
 
 
 def test_without_its_extra_the_command_says_how_to_get_it(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delitem(sys.modules, "foldmark.adapters.mcp.server")
     for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     path = write_transcript(tmp_path, sample_transcript())
-    assert "pip install 'foldmark[mcp]'" in refused(capsys, "mcp", path)
+    assert "pip install 'foldmark[mcp]'" in cli_refusal("mcp", path)
 
 
 def test_other_commands_do_not_pay_for_it():
@@ -233,14 +232,14 @@ def blocks(language: str) -> list[str]:
 
 
 def page_store(folder: Path) -> str:
-    """The store that the page speaks of."""
+    """The store of the documentation page."""
     return compacted_store(
         fill_store(str(folder / "agent.db"), sample_transcript(calls=20)), "ses_live", steps=12
     )
 
 
-def requests(*asked: tuple[str, dict[str, Any]]) -> bytes:
-    """What a client sends, by hand: that it is there, then these calls, numbered from 1."""
+def requests(*calls: tuple[str, dict[str, Any]]) -> bytes:
+    """The bytes that a client sends: the handshake, then these calls, numbered from 1."""
     hello = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -250,14 +249,14 @@ def requests(*asked: tuple[str, dict[str, Any]]) -> bytes:
         {"id": 0, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},
     ]
-    for number, (name, arguments) in enumerate(asked, 1):
+    for number, (name, arguments) in enumerate(calls, 1):
         params = {"name": name, "arguments": arguments}
         lines.append({"id": number, "method": "tools/call", "params": params})
     return b"".join(json.dumps({"jsonrpc": "2.0", **line}).encode() + b"\n" for line in lines)
 
 
 def started(line: str, folder: Path, **changes: str) -> subprocess.Popen[bytes]:
-    """A line of a shell, begun."""
+    """Start a shell command."""
     pipe = subprocess.PIPE
     command = ["sh", "-c", f"exec {line.replace('foldmark', str(FOLDMARK), 1)}"]
     return subprocess.Popen(
@@ -271,8 +270,8 @@ def test_the_commands_of_the_page_serve_until_their_client_goes_and_leave_nothin
     home, scratch = tmp_path / "home", tmp_path / "scratch"
     scratch.mkdir()
     (home / ".claude" / "projects").mkdir(parents=True)
-    write(home / ".claude" / "projects" / "s.jsonl", mill().all)
-    write(tmp_path / "session.jsonl", mill().all)
+    write(home / ".claude" / "projects" / "s.jsonl", parser_session().all)
+    write(tmp_path / "session.jsonl", parser_session().all)
     page_store(tmp_path)
     lines = [line for block in blocks("sh") for line in block.splitlines()]
     assert "claude mcp add foldmark -- foldmark mcp ~/.claude/projects" in lines
@@ -285,7 +284,7 @@ def test_the_commands_of_the_page_serve_until_their_client_goes_and_leave_nothin
             assert server.stdin is not None
             assert server.stdout is not None
             assert server.stderr is not None
-            server.stdin.write(requests(("search", {"query": "wheel"})))
+            server.stdin.write(requests(("search", {"query": "the"})))
             server.stdin.flush()
             answers = [json.loads(server.stdout.readline()) for _ in range(2)]
             assert [answer["id"] for answer in answers] == [0, 1]
@@ -301,15 +300,15 @@ def test_the_commands_of_the_page_serve_until_their_client_goes_and_leave_nothin
 def test_the_answers_of_the_page_are_what_its_calls_answer(tmp_path: Path):
     (config,) = re.findall(r"opencode.json.*?```json\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert json.loads(config)["mcp"]["foldmark"]["command"][:2] == ["foldmark", "mcp"]
-    told = re.findall(r"`(\w+) (\{.*?\})`:\n\n```text\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert [name for name, _, _ in told] == ["search", "recall", "plan", "inspect"]
-    assert len(blocks("text")) == len(told)
-    shelf = opened_source(None, store=page_store(tmp_path), session=None, format=None)
-    for name, arguments, block in told:
-        answer = answered(shelf, name, **json.loads(arguments)).splitlines()
+    examples = re.findall(r"`(\w+) (\{.*?\})`:\n\n```text\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert [name for name, _, _ in examples] == ["search", "recall", "plan", "inspect"]
+    assert len(blocks("text")) == len(examples)
+    source = opened_source(None, store=page_store(tmp_path), session=None, format=None)
+    for name, arguments, block in examples:
+        answer = answered(source, name, **json.loads(arguments)).splitlines()
         pieces = [piece.split("\n") for piece in block.strip("\n").split("\n…\n")]
         for piece in pieces:  # the page leaves lines out where it says so
-            place = answer.index(piece[0])
-            assert answer[place : place + len(piece)] == piece, name
+            index = answer.index(piece[0])
+            assert answer[index : index + len(piece)] == piece, name
         assert (pieces[0][0], pieces[-1][-1]) == (answer[0], answer[-1]), name
-    shelf.close()
+    source.close()

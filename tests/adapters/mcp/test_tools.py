@@ -1,4 +1,4 @@
-"""What the tools of the MCP server answer, of transcripts, folders and stores."""
+"""The answers of the MCP tools for transcripts, folders and stores."""
 
 import re
 import sqlite3
@@ -29,8 +29,8 @@ from tests.support.mcp_clients import (
     fill,
     hits_of,
     listed,
-    mill,
     page_of,
+    parser_session,
     refusal,
     session_of,
     text_of,
@@ -38,34 +38,34 @@ from tests.support.mcp_clients import (
 from tests.support.stored_transcripts import SESSION, Lines, write
 
 
-def states(found: str) -> dict[str, str]:
-    return {hit.snippet.split()[1]: hit.state for hit in hits_of(found)}
+def states(text: str) -> dict[str, str]:
+    return {hit.snippet.split()[1]: hit.state for hit in hits_of(text)}
 
 
 # --- the tools -----------------------------------------------------------------------------
 
 
 def test_what_is_shown_pruned_and_folded_is_told_apart(tmp_path: Path):
-    shelf = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
-    found = states(answered(shelf, "search", query="early", most=50))
-    assert found["a1"] == "folded"
-    assert found["b0"] == "pruned"
-    assert found["b5"] == "shown"
-    shelf.close()
+    source = TranscriptSource(write(tmp_path / "s.jsonl", parser_session().all), Settings(), fill)
+    hit_states = states(answered(source, "search", query="early", most=50))
+    assert hit_states["a1"] == "folded"
+    assert hit_states["b0"] == "pruned"
+    assert hit_states["b5"] == "shown"
+    source.close()
 
 
 def test_what_was_taken_back_is_told_as_reverted(tmp_path: Path):
     where = str(tmp_path / "agent.db")
     with foldmark.open(where, session="ses_back") as live:
-        kept = live.user("Look at the parser")
+        message = live.user("Look at the parser")
         live.user("Paint the zeppelin")
         live.record("It is red.")
-        live.revert(kept.id)
-    shelf = StoreSource(read_only_store(where, wait=1), Settings())
-    (hit,) = hits_of(answered(shelf, "search", query="zeppelin"))
+        live.revert(message.id)
+    source = StoreSource(read_only_store(where, wait=1), Settings())
+    (hit,) = hits_of(answered(source, "search", query="zeppelin"))
     assert hit.state == "reverted"
-    assert page_of(answered(shelf, "recall", handle=hit.handle)).text == "Paint the zeppelin"
-    shelf.close()
+    assert page_of(answered(source, "recall", handle=hit.handle)).text == "Paint the zeppelin"
+    source.close()
 
 
 def test_pages_together_are_the_whole_text(tmp_path: Path):
@@ -73,44 +73,46 @@ def test_pages_together_are_the_whole_text(tmp_path: Path):
     lines = Lines()
     lines.user("Go")
     lines.step("big", whole)
-    shelf = TranscriptSource(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
-    (hit, *_) = hits_of(answered(shelf, "search", query="3999 parser"))
+    source = TranscriptSource(write(tmp_path / "s.jsonl", lines.all), Settings(), fill)
+    (hit, *_) = hits_of(answered(source, "search", query="3999 parser"))
     text, start = "", 0
     while start is not None:
-        page = page_of(answered(shelf, "recall", handle=hit.handle, start=start))
+        page = page_of(answered(source, "recall", handle=hit.handle, start=start))
         assert 0 < len(page.text) <= 20_000
         assert page.total == len(whole)
         text, start = text + page.text, page.next
     assert text == whole
-    assert page_of(answered(shelf, "recall", handle=hit.handle, start=len(whole))).text == ""
-    answer = ToolDispatcher(shelf).answer("recall", {"handle": hit.handle, "start": len(whole) + 1})
+    assert page_of(answered(source, "recall", handle=hit.handle, start=len(whole))).text == ""
+    answer = ToolDispatcher(source).answer(
+        "recall", {"handle": hit.handle, "start": len(whole) + 1}
+    )
     assert "characters" in refusal(answer)
-    shelf.close()
+    source.close()
 
 
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path):
-    lines, read = mill(), list[int]()
+    lines, read = parser_session(), list[int]()
     path = write(tmp_path / "s.jsonl", lines.all)
 
     def counted(store: Store, file: BinaryIO, name: str) -> int:
         read.append(1)
         return fill(store, file, name)
 
-    shelf = TranscriptSource(path, Settings(), counted)
+    source = TranscriptSource(path, Settings(), counted)
     for name in ("inspect", "plan", "inspect"):
-        answered(shelf, name)
+        answered(source, name)
     assert len(read) == 1
     first = len(lines.all)
     lines.step("c0")
     appended(path, lines, first)
     for name in ("inspect", "plan"):
-        answered(shelf, name)
+        answered(source, name)
     assert len(read) == 2
-    shelf.close()
+    source.close()
 
 
 def test_a_file_that_grows_during_an_answer_is_read_once_for_it(tmp_path: Path):
-    lines, read = mill(), list[int]()
+    lines, read = parser_session(), list[int]()
     path = write(tmp_path / "s.jsonl", lines.all)
 
     def grown(store: Store, file: BinaryIO, name: str) -> int:
@@ -120,37 +122,37 @@ def test_a_file_that_grows_during_an_answer_is_read_once_for_it(tmp_path: Path):
         appended(path, lines, read[-1])
         return unreadable_lines
 
-    shelf = TranscriptSource(path, Settings(), grown)
+    source = TranscriptSource(path, Settings(), grown)
     for count in (1, 2, 3):
-        assert listed(answered(shelf, "inspect"), "session") == [SESSION]
+        assert listed(answered(source, "inspect"), "session") == [SESSION]
         assert len(read) == count
-    shelf.close()
+    source.close()
 
 
 def test_calls_at_the_same_time_read_a_file_once(tmp_path: Path):
-    path = write(tmp_path / "s.jsonl", mill().all)
-    under_way, most, read = list[int](), list[int](), list[int]()
+    path = write(tmp_path / "s.jsonl", parser_session().all)
+    under_way, peaks, read = list[int](), list[int](), list[int]()
 
     def counted(store: Store, file: BinaryIO, name: str) -> int:
         under_way.append(1)
-        most.append(len(under_way))
+        peaks.append(len(under_way))
         read.append(1)
         try:
             return fill(store, file, name)
         finally:
             under_way.pop()
 
-    shelf = TranscriptSource(path, Settings(), counted)
-    answering = ToolDispatcher(shelf)
+    source = TranscriptSource(path, Settings(), counted)
+    answering = ToolDispatcher(source)
     with ThreadPoolExecutor(8) as pool:
         for count in (1, 2):
-            begun = [pool.submit(answering.answer, "inspect", {}) for _ in range(8)]
-            answers = [one.result() for one in begun]
+            jobs = [pool.submit(answering.answer, "inspect", {}) for _ in range(8)]
+            answers = [one.result() for one in jobs]
             assert not any(answer.is_error for answer in answers)
-            assert (len(read), max(most)) == (count, 1)
+            assert (len(read), max(peaks)) == (count, 1)
             with path.open("a") as file:
                 file.write("\n")
-    shelf.close()
+    source.close()
 
 
 def test_of_a_folder_no_file_is_read_twice_that_has_not_changed(tmp_path: Path):
@@ -162,12 +164,12 @@ def test_of_a_folder_no_file_is_read_twice_that_has_not_changed(tmp_path: Path):
 
     names = [f"s{number}.jsonl" for number in range(8)]
     for name in names:
-        write(tmp_path / name, mill().all)
-    shelf = FolderSource(tmp_path, Settings(), counted, lambda: sorted(tmp_path.iterdir()))
+        write(tmp_path / name, parser_session().all)
+    source = FolderSource(tmp_path, Settings(), counted, lambda: sorted(tmp_path.iterdir()))
     for name in (*names, *names, *reversed(names)):
-        assert hits_of(answered(shelf, "search", query="zeppelin", session=name))
+        assert hits_of(answered(source, "search", query="zeppelin", session=name))
     assert read == names
-    shelf.close()
+    source.close()
 
 
 @pytest.mark.parametrize("bound", ["_MAX_COPIES", "_MAX_BYTES"])
@@ -175,94 +177,94 @@ def test_only_so_many_copies_are_kept_and_always_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ):
     names = ("a.jsonl", "b.jsonl", "c.jsonl")
-    paths = [write(tmp_path / name, mill().all) for name in names]
+    paths = [write(tmp_path / name, parser_session().all) for name in names]
     size = paths[0].stat().st_size
     monkeypatch.setattr(mcp_sources, bound, {"_MAX_COPIES": 2, "_MAX_BYTES": 2 * size}[bound])
-    shelf = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
+    source = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
     for name in names:
-        answered(shelf, "plan", session=name)
-    assert [path.name for path in shelf._copies] == ["b.jsonl", "c.jsonl"]  # pyright: ignore[reportPrivateUsage]
+        answered(source, "plan", session=name)
+    assert [path.name for path in source._copies] == ["b.jsonl", "c.jsonl"]  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(mcp_sources, bound, 0)
-    assert session_of(answered(shelf, "plan", session="a.jsonl")) == "a.jsonl"
-    assert [path.name for path in shelf._copies] == ["a.jsonl"]  # pyright: ignore[reportPrivateUsage]
-    shelf.close()
+    assert session_of(answered(source, "plan", session="a.jsonl")) == "a.jsonl"
+    assert [path.name for path in source._copies] == ["a.jsonl"]  # pyright: ignore[reportPrivateUsage]
+    source.close()
 
 
 def test_a_file_that_was_written_anew_vanished_or_is_half_written_is_read_as_it_is(tmp_path: Path):
-    path = write(tmp_path / "s.jsonl", mill().all)
-    shelf = TranscriptSource(path, Settings(), fill)
-    assert hits_of(answered(shelf, "search", query="zeppelin"))
+    path = write(tmp_path / "s.jsonl", parser_session().all)
+    source = TranscriptSource(path, Settings(), fill)
+    assert hits_of(answered(source, "search", query="zeppelin"))
     other = Lines()
     other.user("Quite another request")
     other.step("x1")
     write(path, other.all)
-    assert hits_of(answered(shelf, "search", query="zeppelin")) == []
-    assert hits_of(answered(shelf, "search", query="another"))
+    assert hits_of(answered(source, "search", query="zeppelin")) == []
+    assert hits_of(answered(source, "search", query="another"))
     path.unlink()
-    assert "no such file" in refusal(ToolDispatcher(shelf).answer("inspect", {}))
-    write(path, mill().all)
+    assert "no such file" in refusal(ToolDispatcher(source).answer("inspect", {}))
+    write(path, parser_session().all)
     with path.open("a") as file:
         file.write('this is no JSON\n{"type": "user", "mess')
-    assert hits_of(answered(shelf, "search", query="zeppelin"))
-    assert "that could not be read: 2." in answered(shelf, "inspect")
-    shelf.close()
+    assert hits_of(answered(source, "search", query="zeppelin"))
+    assert "that could not be read: 2." in answered(source, "inspect")
+    source.close()
 
 
 def test_a_search_says_whether_there_is_more(tmp_path: Path):
-    shelf = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
-    whole = hits_of(answered(shelf, "search", query="early", most=50))
+    source = TranscriptSource(write(tmp_path / "s.jsonl", parser_session().all), Settings(), fill)
+    whole = hits_of(answered(source, "search", query="early", most=50))
     count = len(whole)
     assert 1 < count < 50
-    assert f"all {count}." in answered(shelf, "search", query="early", most=count)
-    some = answered(shelf, "search", query="early", most=count - 1)
+    assert f"all {count}." in answered(source, "search", query="early", most=count)
+    some = answered(source, "search", query="early", most=count - 1)
     assert hits_of(some) == whole[:-1]
     assert f"the first {count - 1} of more." in some
-    assert "another `session`" in answered(shelf, "search", query="xyzzy")
-    shelf.close()
+    assert "another `session`" in answered(source, "search", query="xyzzy")
+    source.close()
 
 
 def test_texts_tell_what_a_reader_would_ask_next(tmp_path: Path):
-    path = write(tmp_path / "s.jsonl", mill().all)
+    path = write(tmp_path / "s.jsonl", parser_session().all)
     with path.open("a") as file:
         file.write("this is no JSON\n")
-    shelf = TranscriptSource(path, Settings(), fill)
-    text = answered(shelf, "inspect")
+    source = TranscriptSource(path, Settings(), fill)
+    text = answered(source, "inspect")
     assert "that could not be read: 1." in text
     assert "format: claude-code" in text
     assert "model anthropic:claude-x" in text
     assert "kind file" not in text  # there is none
     assert "sessions are listed" not in text  # all of them are
-    text = answered(shelf, "plan")
+    text = answered(source, "plan")
     assert "as no model tells it; give `window`" in text
     assert " : " not in text
-    shelf.close()
+    source.close()
 
 
 def test_a_plan_names_its_window_and_what_would_be_hidden(tmp_path: Path):
-    shelf = TranscriptSource(
+    source = TranscriptSource(
         write_transcript(tmp_path, sample_transcript(calls=40)), Settings(), fill
     )
-    plan = answered(shelf, "plan")
+    plan = answered(source, "plan")
     assert "in a window of 200,000. It fits" in plan
-    plan = answered(shelf, "plan", window=40_000, model="anthropic:claude-sonnet-4-5")
+    plan = answered(source, "plan", window=40_000, model="anthropic:claude-sonnet-4-5")
     assert "in a window of 40,000. It overflows" in plan
-    found = re.search(r"^prune (h\w+) read (\S+): [\d,]+ tokens; \w+", plan, re.MULTILINE)
-    assert found
-    number = found[2].removeprefix("/shop/order_").removesuffix(".py")
-    assert f"order {number}\n" in page_of(answered(shelf, "recall", handle=found[1])).text
-    answer = ToolDispatcher(shelf).answer("plan", {"model": "nobody:knows-this"})
+    match = re.search(r"^prune (h\w+) read (\S+): [\d,]+ tokens; \w+", plan, re.MULTILINE)
+    assert match
+    number = match[2].removeprefix("/shop/order_").removesuffix(".py")
+    assert f"order {number}\n" in page_of(answered(source, "recall", handle=match[1])).text
+    answer = ToolDispatcher(source).answer("plan", {"model": "nobody:knows-this"})
     assert "Give `window`" in refusal(answer)
-    shelf.close()
-    lines = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    source.close()
+    lines = TranscriptSource(write(tmp_path / "s.jsonl", parser_session().all), Settings(), fill)
     assert "(assumed, as no model tells it" in answered(lines, "plan")
     lines.close()
 
 
 def test_every_answer_is_text_and_its_arguments_are_of_their_schema(tmp_path: Path):
-    shelf = TranscriptSource(write(tmp_path / "s.jsonl", mill().all), Settings(), fill)
+    source = TranscriptSource(write(tmp_path / "s.jsonl", parser_session().all), Settings(), fill)
 
     async def run() -> None:
-        async with Client(mcp_server(shelf)) as client:
+        async with Client(mcp_server(source)) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             for name, arguments in {
                 "search": {"query": "parser", "most": "50"},  # some clients send texts
@@ -276,7 +278,7 @@ def test_every_answer_is_text_and_its_arguments_are_of_their_schema(tmp_path: Pa
                 assert "It is data" in text_of(answer)
 
     anyio.run(run)
-    shelf.close()
+    source.close()
 
 
 # --- stores --------------------------------------------------------------------------------
@@ -289,33 +291,33 @@ def test_a_store_is_not_changed_by_being_served(tmp_path: Path):
     with sqlite3.connect(copy) as opened:  # as if it had never been indexed
         opened.execute("UPDATE sessions SET indexed = 0")
     before = copy.read_bytes()
-    shelf = StoreSource(read_only_store(str(copy), wait=1), Settings())
+    source = StoreSource(read_only_store(str(copy), wait=1), Settings())
     for name, arguments in {"search": {"query": "line"}, "plan": {"window": 9_000}}.items():
-        answered(shelf, name, **arguments)
-    answered(shelf, "inspect")
+        answered(source, name, **arguments)
+    answered(source, "inspect")
     with pytest.raises(foldmark.FoldmarkError, match="read-only"):
-        shelf.store.engine.run("DELETE FROM sessions")  # pyright: ignore[reportPrivateUsage]
-    shelf.close()
+        source.store.engine.run("DELETE FROM sessions")  # pyright: ignore[reportPrivateUsage]
+    source.close()
     assert copy.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.db", "copy.db"]
 
 
 def test_a_store_on_each_engine_is_served(where: str):
     compacted_store(where, steps=12)
-    shelf = StoreSource(read_only_store(where, wait=1), Settings())
-    assert hits_of(answered(shelf, "search", query="schema"))[0].state == "folded"
-    assert listed(answered(shelf, "inspect"), "session") == ["ses_live"]
-    shelf.close()
+    source = StoreSource(read_only_store(where, wait=1), Settings())
+    assert hits_of(answered(source, "search", query="schema"))[0].state == "folded"
+    assert listed(answered(source, "inspect"), "session") == ["ses_live"]
+    source.close()
 
 
 def test_only_the_session_that_was_pointed_at_is_served(tmp_path: Path):
     where = compacted_store(
         compacted_store(str(tmp_path / "agent.db"), "ses_one", steps=12), "ses_two", steps=12
     )
-    shelf = StoreSource(read_only_store(where, wait=1), Settings())
-    assert listed(answered(shelf, "inspect"), "session") == ["ses_two", "ses_one"]
-    assert session_of(answered(shelf, "inspect", session="ses_o")) == "ses_one"
-    shelf.close()
+    source = StoreSource(read_only_store(where, wait=1), Settings())
+    assert listed(answered(source, "inspect"), "session") == ["ses_two", "ses_one"]
+    assert session_of(answered(source, "inspect", session="ses_o")) == "ses_one"
+    source.close()
     alone = StoreSource(read_only_store(where, wait=1), Settings(), "ses_one")
     figures = answered(alone, "inspect")
     assert (session_of(figures), listed(figures, "session")) == ("ses_one", ["ses_one"])
@@ -338,14 +340,14 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path):
 
 def test_a_session_of_a_store_is_known_by_a_beginning_too(tmp_path: Path):
     where = compacted_store(str(tmp_path / "agent.db"), steps=12)
-    shelf = StoreSource(read_only_store(where, wait=1), Settings(), "ses_l")
-    assert session_of(answered(shelf, "inspect")) == "ses_live"
-    shelf.close()
+    source = StoreSource(read_only_store(where, wait=1), Settings(), "ses_l")
+    assert session_of(answered(source, "inspect")) == "ses_live"
+    source.close()
 
 
 def test_a_folder_without_a_transcript_by_now_says_so(tmp_path: Path):
-    shelf = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
-    assert "no transcript" in refusal(ToolDispatcher(shelf).answer("inspect", {}))
-    write(tmp_path / "s.jsonl", mill().all)
-    assert session_of(answered(shelf, "inspect")) == "s.jsonl"
-    shelf.close()
+    source = FolderSource(tmp_path, Settings(), fill, lambda: sorted(tmp_path.iterdir()))
+    assert "no transcript" in refusal(ToolDispatcher(source).answer("inspect", {}))
+    write(tmp_path / "s.jsonl", parser_session().all)
+    assert session_of(answered(source, "inspect")) == "s.jsonl"
+    source.close()

@@ -260,15 +260,15 @@ def test_every_kind_of_item_comes_back_from_the_store_as_it_was(
 
 @pytest.mark.parametrize("kind", sorted(set(RUNS) - {"odd"}))
 def test_what_is_shown_unaltered_is_sent_as_it_was(tmp_path: Path, kind: str) -> None:
-    items = [{n: held for n, held in item.items() if n[0] != "_"} for item in RUNS[kind]]
+    items = [{n: value for n, value in item.items() if n[0] != "_"} for item in RUNS[kind]]
     for _ in range(2):  # as it came, then from the store
         with opened(tmp_path) as session:
             if not asyncio.run(session.get_items()):
                 asyncio.run(session.add_items(list(RUNS[kind])))
-            shown = asyncio.run(view(session, items)).input
-            assert [item for item in shown if item not in items] == []
-            assert len(shown) == len(items)
-            check_pairs(shown)
+            sent_items = asyncio.run(view(session, items)).input
+            assert [item for item in sent_items if item not in items] == []
+            assert len(sent_items) == len(items)
+            check_pairs(sent_items)
 
 
 async def view(session: FoldmarkSession, items: list[Any]) -> Any:
@@ -289,12 +289,12 @@ def test_a_hidden_output_leaves_the_call_and_its_thinking_alone(tmp_path: Path) 
         ]
     with opened(tmp_path, window=6_000) as session:
         asyncio.run(session.add_items(list(items)))
-        shown = asyncio.run(view(session, items)).input
+        sent_items = asyncio.run(view(session, items)).input
         assert [act.kind for act in session.session.operations()] == ["prune"]
-        assert [item for item in shown if item.get("type") != "function_call_output"] == [
+        assert [item for item in sent_items if item.get("type") != "function_call_output"] == [
             item for item in items if item.get("type") != "function_call_output"
         ]
-        assert sum(item in items for item in shown) < len(items)
+        assert sum(item in items for item in sent_items) < len(items)
 
 
 def test_the_hidden_output_of_a_shell_takes_another_form_with_its_call(tmp_path: Path) -> None:
@@ -308,9 +308,9 @@ def test_the_hidden_output_of_a_shell_takes_another_form_with_its_call(tmp_path:
         ]
     with opened(tmp_path, window=6_000) as session:
         asyncio.run(session.add_items(list(items)))
-        shown = asyncio.run(view(session, items)).input
-        check_pairs(shown)
-        kinds = {item["type"] for item in shown if "call_id" in item}
+        sent_items = asyncio.run(view(session, items)).input
+        check_pairs(sent_items)
+        kinds = {item["type"] for item in sent_items if "call_id" in item}
         assert kinds == {
             "shell_call",
             "shell_call_output",
@@ -343,9 +343,9 @@ def test_a_list_that_leaves_out_open_calls_is_still_ours(tmp_path: Path) -> None
     items = [asked("Go"), THINKING, called("open"), asked("Again")]
     with opened(tmp_path) as session:
         asyncio.run(session.add_items(list(items)))
-        shown = asyncio.run(view(session, [items[0], items[3]])).input
-        check_pairs(shown)
-        assert shown[1]["encrypted_content"]
+        sent_items = asyncio.run(view(session, [items[0], items[3]])).input
+        check_pairs(sent_items)
+        assert sent_items[1]["encrypted_content"]
         assert not session._others  # pyright: ignore[reportPrivateUsage]
 
 
@@ -362,32 +362,32 @@ def test_random_sessions_have_no_orphans_and_stay_within_their_window(tmp_path: 
 async def fuzzed(rng: random.Random, folder: Path, name: str) -> None:
     folder.mkdir(exist_ok=True)
     window = rng.choice([1_500, 2_500, 4_000, 8_000])
-    told: list[Json] = []
+    history: list[Json] = []
     session = opened(folder, name, window)
     try:
         for step in range(rng.randint(3, 8)):
             if rng.random() < 0.08:
                 session.close()
                 session = opened(folder, name, window)
-                assert await session.get_items() == told
-            if told and rng.random() < 0.08:
-                assert await session.pop_item() == told.pop()
+                assert await session.get_items() == history
+            if history and rng.random() < 0.08:
+                assert await session.pop_item() == history.pop()
             new = random_items(rng, f"{name}_{step}", window)
             if rng.random() < 0.3:
-                await view(session, [*told, *new])  # sent first
+                await view(session, [*history, *new])  # sent first
             await session.add_items(list(new))
-            told += new
-            shown = (await view(session, told)).input
-            check_pairs(shown)
+            history += new
+            sent_items = (await view(session, history)).input
+            check_pairs(sent_items)
             assert session.session.tokens <= session.session.usable
-        assert await session.get_items() == told
+        assert await session.get_items() == history
         assert not session._others  # pyright: ignore[reportPrivateUsage]
     finally:
         session.close()
 
 
 def random_items(rng: random.Random, name: str, window: int) -> list[Json]:
-    """What the user says, or an answer with one to four calls, some of them without results."""
+    """A user message, or a response with one to four calls, some without results."""
     if rng.random() < 0.3:
         return [asked(f"Request {name}: " + "please " * rng.randint(1, 20))]
     names = [f"{name}_{number}" for number in range(rng.randint(1, 4))]

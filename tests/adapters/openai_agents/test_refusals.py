@@ -29,7 +29,7 @@ set_tracing_disabled(disabled=True)
 
 
 def refuses(*numbers: int, then: Script, error: Exception | None = None) -> Script:
-    """A script in which some requests are refused; the others are counted without these."""
+    """A script that refuses some requests; `then` does not count them."""
 
     def script(number: int) -> Any:
         if number in numbers:
@@ -40,52 +40,19 @@ def refuses(*numbers: int, then: Script, error: Exception | None = None) -> Scri
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_refusal_for_length_is_followed_by_a_shorter_request(
-    tmp_path: Path, *, streamed: bool
-) -> None:
-    with opened(tmp_path, window=100_000) as session:
-        model = Scripted(refuses(9, then=works(9)))
-        result = asyncio.run(ran(agent(session.model(model)), session, streamed=streamed))
-        assert result == "Done, in 10."
-        assert len(model.seen) == 11
-        assert len(str(model.seen[9])) < len(str(model.seen[8])) * 0.7
-        assert kinds(session) == ["pivot"]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_second_refusal_is_the_programs(tmp_path: Path, *, streamed: bool) -> None:
-    with opened(tmp_path, window=100_000) as session:
-        model = Scripted(refuses(9, 10, then=works(9)))
-        with pytest.raises(TooLong):
-            asyncio.run(ran(agent(session.model(model)), session, streamed=streamed))
-        assert len(model.seen) == 10
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_other_errors_are_the_programs(tmp_path: Path, *, streamed: bool) -> None:
-    error = RuntimeError("rate limit reached")
-    with opened(tmp_path, window=100_000) as session:
-        model = Scripted(refuses(9, then=works(9), error=error))
-        with pytest.raises(RuntimeError) as raised:
-            asyncio.run(ran(agent(session.model(model)), session, streamed=streamed))
-        assert raised.value is error
-        assert not kinds(session)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
 def test_models_that_are_named_are_asked_over_http_within_their_window(
     tmp_path: Path, *, streamed: bool
 ) -> None:
     with wire_server(window=5_000, script=working(20)) as server:
-        asyncio.run(named(tmp_path, server.openai, streamed=streamed))
+        asyncio.run(run_named_model(tmp_path, server.openai, streamed=streamed))
     assert server.overflows >= 1
     assert len(server.flaws) == server.overflows
-    refused = [place for place, request in enumerate(server.requests) if request.overflow]
-    assert all(server.requests[place + 1].status == 200 for place in refused)
+    refused = [index for index, request in enumerate(server.requests) if request.overflow]
+    assert all(server.requests[index + 1].status == 200 for index in refused)
     assert sum(request.status == 200 for request in server.requests) == 42
 
 
-async def named(folder: Path, address: str, *, streamed: bool) -> None:
+async def run_named_model(folder: Path, address: str, *, streamed: bool) -> None:
     async with AsyncOpenAI(api_key="none", base_url=address, max_retries=0) as client:
         # It believes in a window that the model does not have, until it is told.
         with opened(folder, window=40_000) as session:
@@ -103,11 +70,11 @@ async def named(folder: Path, address: str, *, streamed: bool) -> None:
 
 
 class Failing(Scripted):
-    """Tells of a refusal in an event of its stream."""
+    """Reports a refusal as a stream event."""
 
-    async def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
+    async def stream_response(self, *args: Any, **keywords: Any) -> AsyncIterator[Any]:
         try:
-            async for event in super().stream_response(*args, **named):
+            async for event in super().stream_response(*args, **keywords):
                 yield event
         except TooLong as error:
             failed = response([], status="failed")

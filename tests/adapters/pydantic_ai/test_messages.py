@@ -1,4 +1,4 @@
-"""Messages of pydantic-ai in a session: nothing of them is lost. FOLDMARK_EXAMPLES looks harder."""
+"""Messages of pydantic-ai survive the store unchanged."""
 
 import asyncio
 import random
@@ -168,17 +168,17 @@ def talks() -> Iterator[tuple[str, list[ModelMessage]]]:
         yield name, [start, response(parts)]
     for name, args in CALLS.items():
         call = ToolCallPart("read", args, "c1", id="i1", **SIGNED)
-        given = ToolReturnPart("read", "x", "c1", timestamp=AT)
-        yield f"arguments: {name}", [start, response([call]), request([given])]
+        result = ToolReturnPart("read", "x", "c1", timestamp=AT)
+        yield f"arguments: {name}", [start, response([call]), request([result])]
     for name, content in CONTENTS.items():
         outcome = "failed" if name == "number" else "success"
         call, other = ToolCallPart("read", {}, "c1"), ToolCallPart("read", {}, "c2")
-        given = [
+        result = [
             ToolReturnPart("read", content, "c1", metadata={"a": 1}, timestamp=AT, outcome=outcome),
             ToolReturnPart("read", "y", "c2", timestamp=AT, outcome="denied"),
             UserPromptPart("Look.", timestamp=AT),
         ]
-        yield f"content: {name}", [start, response([call, other]), request(given)]
+        yield f"content: {name}", [start, response([call, other]), request(result)]
 
 
 def opened(folder: Path, name: str = "one", window: int = 100_000) -> Session:
@@ -197,8 +197,8 @@ def test_every_message_comes_back_from_the_store_as_it_was(
     with opened(tmp_path) as session:
         following = HistoryMirror(session, PydanticDialect())
         following.take(talk)
-        shown = following.view()
-        assert all(one is other for one, other in zip(shown, talk, strict=True)), name
+        view = following.view()
+        assert all(one is other for one, other in zip(view, talk, strict=True)), name
     with opened(tmp_path) as session:
         following = HistoryMirror(session, PydanticDialect())
         assert following.view() == talk
@@ -226,8 +226,8 @@ def test_what_is_no_json_is_kept_by_its_kind_and_shown_as_it_is(tmp_path: Path) 
         following.take(talk)
         assert following.view()[2].parts[0] is odd
     with opened(tmp_path) as session:
-        shown = HistoryMirror(session, PydanticDialect()).view()
-        assert shown[2].parts[0].content == {"a": "<object>"}  # pyright: ignore
+        view = HistoryMirror(session, PydanticDialect()).view()
+        assert view[2].parts[0].content == {"a": "<object>"}  # pyright: ignore
 
 
 @pytest.mark.filterwarnings("ignore:`RetryPromptPart` is deprecated")
@@ -286,7 +286,7 @@ async def sent(memory: Foldmark, name: str, history: list[ModelMessage]) -> list
 
 
 def random_step(rng: random.Random, name: str, step: int) -> list[ModelMessage]:
-    """What a model calls, and what comes of it: sometimes not all, sometimes the user's words."""
+    """Calls of a model and their results: sometimes incomplete, sometimes with user text."""
     names = [f"{name}s{step}c{call}" for call in range(rng.randint(1, 4))]
     words = [TextPart("I look.")] if rng.random() < 0.3 else []
     calls = [ToolCallPart(rng.choice(["read", "run"]), {"n": step}, call) for call in names]
@@ -302,7 +302,7 @@ def random_step(rng: random.Random, name: str, step: int) -> list[ModelMessage]:
 
 
 class Run:
-    """A run that is followed through the hooks alone, and what it has said."""
+    """A run that uses only the hooks, and its messages."""
 
     def __init__(self, memory: Foldmark, rng: random.Random, name: str, window: int) -> None:
         self._memory, self._rng, self._name, self._window = memory, rng, name, window
