@@ -20,7 +20,7 @@ def option(names: str, help: str, *, default: Any = None, **more: Any) -> Any:  
     """
     flags = [name for name in names.split() if name.startswith("-")]
     value = [name for name in names.split() if not name.startswith("-")]
-    info = typer.Option(*flags, metavar=value[0] if value else None, help=help, **more)
+    info = typer.Option(*flags, metavar=value[0] if value else "", help=help, **more)
     if isinstance(default, list):
         return field(default_factory=list[str], metadata={"option": info})
     return field(default=default, metadata={"option": info})

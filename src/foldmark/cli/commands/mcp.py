@@ -106,7 +106,7 @@ def opened_source(
             opened.close()
             raise
     if store is not None or session is not None:
-        raise BadInput("give either a path, or --store with --session")
+        raise BadInput("give either a path, or --store with --session, not both")
     return _transcripts(path, settings, format)
 
 
