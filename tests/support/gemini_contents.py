@@ -207,7 +207,7 @@ def odd_lists(draw: st.DrawFn) -> list[Json]:
     parts = st.lists(halves | st.sampled_from([*REPLY_PARTS, *USER_PARTS]), max_size=4)
     roles = st.sampled_from(("user", "model", "model", "function", None))
     pairs = draw(st.lists(st.tuples(roles, parts), max_size=8))
-    return [{"role": role, "parts": found} if role else {"parts": found} for role, found in pairs]
+    return [{"role": role, "parts": some} if role else {"parts": some} for role, some in pairs]
 
 
 # --- malformed contents and responses ------------------------------------------------------

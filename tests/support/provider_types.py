@@ -130,19 +130,19 @@ def _anthropic(messages: list[Json]) -> None:
     for index, message in enumerate(messages):
         assert message.keys() == {"role", "content"}
         assert message["role"] == ("user", "assistant")[index % 2], "roles alternate"
-        found = blocks_of(message)
-        assert found, "no message is empty"
-        results = [block for block in found if block["type"] == "tool_result"]
-        assert found[: len(results)] == results, "results come first"
+        content = blocks_of(message)
+        assert content, "no message is empty"
+        results = [block for block in content if block["type"] == "tool_result"]
+        assert content[: len(results)] == results, "results come first"
         assert [block["tool_use_id"] for block in results] == calls, "each call has one result"
         assert all(block.get("content") for block in results if block.get("is_error"))
         pieces = [piece for block in results for piece in block.get("content", "") if piece != ""]
-        for piece in [*found, *(piece for piece in pieces if not isinstance(piece, str))]:
+        for piece in [*content, *(piece for piece in pieces if not isinstance(piece, str))]:
             assert piece.get("text", "x").strip(), "no text is blank"
-        for block in found:
+        for block in content:
             assert block["type"] != "image" or message["role"] == "user"
             assert block["type"] != "thinking" or (block["signature"] and not marks(block))
-        uses = [block for block in found if block["type"] == "tool_use"]
+        uses = [block for block in content if block["type"] == "tool_use"]
         assert all(_ANTHROPIC_NAME.fullmatch(use[name]) for use in uses for name in ("id", "name"))
         calls = [use["id"] for use in uses]
         assert len(set(calls)) == len(calls), "an id is used once"

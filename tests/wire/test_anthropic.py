@@ -48,6 +48,7 @@ from tests.support.anthropic_messages import (
     user,
 )
 from tests.support.api_lists import request_for, round_trip, view_messages
+from tests.support.effort import examples
 from tests.support.provider_types import assert_accepted, blocks_of, marks
 from tests.support.session_strategies import PNG
 
@@ -66,7 +67,8 @@ def test_recorded_responses_are_encoded_unchanged(corpus: Path) -> None:
 
 
 def transcripts(corpus: Path) -> Iterator[tuple[str, list[Json]]]:
-    for path in sorted((corpus / "claude-code").glob("*.jsonl")):
+    paths = sorted((corpus / "claude-code").glob("*.jsonl"), key=lambda path: path.stat().st_size)
+    for path in paths[: examples(len(paths) // 2, len(paths))]:
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
         spoken = [line for line in lines if line.get("type") in ("user", "assistant")]
         yield path.name, [line["message"] for line in spoken if "message" in line]

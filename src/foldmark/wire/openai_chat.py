@@ -165,8 +165,7 @@ class OpenAIChat(Codec):
                 return ReadMessage(role="user", results=(_read_result(message),))
             case "user" | "system" | "developer":
                 parts, rest = _read_content(message)
-                fields = without(message, "role", "content")
-                rest |= _field_notes(fields)
+                rest |= _field_notes(without(message, "role", "content"))
                 if role == "user":
                     return ReadMessage(role="user", parts=tuple(parts), rest=rest)
                 rest = {_ROLE: role, **rest}

@@ -283,8 +283,7 @@ def read_result(item: Json) -> ReadResult:
         output = compact_json(output)
     text, files = read_output(output if blocks is None else blocks, TEXT_BLOCKS, read_file)
     result = ReadResult(call_id=item["call_id"], output=text, files=files, raw=item)
-    is_custom = item["type"] == "custom_tool_call_output"
-    call_notes: Json = {KIND: CUSTOM} if is_custom else {}
+    call_notes: Json = {KIND: CUSTOM} if item["type"] == "custom_tool_call_output" else {}
     return with_difference(result, canonical_result, KEY, call_notes, "call_id")
 
 
