@@ -207,3 +207,11 @@ def test_instructions_focus_the_digest(tmp_path: Path):
 
 
 # --- how it looks --------------------------------------------------------------------------
+
+
+def test_a_session_within_its_target_is_not_changed(file: Path):
+    assert compacted(file, "--target", 500_000, "--window", 900_000)["summary"] is None
+
+
+def test_a_session_without_a_model_can_be_compacted_to_a_target(tmp_path: Path):
+    assert compacted(talk(tmp_path, "Fix it"), "--target", "100")["summary"] is None

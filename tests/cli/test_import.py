@@ -313,3 +313,12 @@ def test_a_document_is_imported_like_lines(store: str, tmp_path: Path) -> None:
     assert states(json_of("import", path)) == [("session.json", "new")]
     path.touch()
     assert states(json_of("import", path)) == [("session.json", "same")]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_whole_ids_are_shown_in_wide_terminals_only(columns: int, tmp_path: Path, folder: Path):
+    store = ("--store", tmp_path / "a.db")
+    output = output_of("import", folder, *store, COLUMNS=str(columns))
+    for text in (SESSION[:16], "claude-code", "new", "Load", "2 sessions from 2 files"):
+        assert text in output
+    assert (SESSION in output) == (columns == 120)

@@ -248,3 +248,8 @@ def test_another_policy_counts_in_its_own_way(file: Path):
         json_of("inspect", file)["tokens"]
         != json_of("inspect", file, "--policy", "codelet")["tokens"]
     )
+
+
+def test_json_has_hostile_tool_names_unchanged(tmp_path: Path):
+    path = write_transcript(tmp_path, sample_transcript(tool_message(99, HOSTILE, "/w/x.py", "y")))
+    assert HOSTILE in json_of("inspect", path)["tokens"]["by_tool"]

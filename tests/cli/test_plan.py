@@ -85,3 +85,9 @@ def test_the_tables_group_reasons_and_show_where_recent_messages_start(tmp_path:
     assert f"from message {ids.index(report['tail_start']) + 1} of {len(ids)} on" in output
     for reason in {item["reason"] for item in report["keep"]}:
         assert reason in output
+
+
+def test_planning_does_not_change_the_file(file: Path):
+    before = file.read_bytes()
+    output_of("plan", file, *SMALL.split())
+    assert file.read_bytes() == before

@@ -79,6 +79,8 @@ REFUSALS = (
         (f"compact session.json --output {name} --force", "the transcript itself")
         for name in ("session.json", "link.json")
     ),
+    ("convert session.json --format pigeon", "'pigeon'"),
+    ("convert session.json --format pigeon", "claude-code"),
     ("convert none.json -o .", "folder"),
     ("export none -o .", "folder"),
     ("convert session.json -o no/out", "cannot be written"),
