@@ -190,7 +190,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path: Path) -> None:
         ((tmp_path / "empty",), "this folder has no transcript"),
         (("-",), "standard input is for the client"),
         ((transcript, "--store", store), "give either a path"),
-        ((transcript, "--format", "nonsense"), "there is no format"),
+        ((transcript, "--format", "nonsense"), "unknown format"),
         (("--store", store, "--format", "codex"), "--format is for a transcript"),
         (("--store", tmp_path / "none.db"), "no store at"),
         (("--store", tmp_path / "text.db"), "not a database"),
