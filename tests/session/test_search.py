@@ -225,7 +225,7 @@ HOSTILE = (
 def holds(text: str, query: str) -> bool:
     known, required = set(words(text)), set(words(query))
     return bool(required) and all(
-        any(other.startswith(word) for other in known) for word in required
+        word in known or any(other.startswith(word) for other in known) for word in required
     )
 
 
