@@ -51,25 +51,31 @@ def figures(results: str) -> str:
     rows = [
         ("", "Foldmark", "alternative"),
         (
-            "Make a list of 10,000 messages fit",
+            "Shorten a list of 10,000 messages",
             f"`fit`: {ours[middle]}",
-            f"LangChain's summarization cut: {named[0][middle]}",
+            f"LangChain's summarization, without its model call: {named[0][middle]}",
         ),
         (
-            "The same with 1,000 messages",
+            "Shorten a list of 1,000 messages",
             f"`fit`: {ours[small]}",
             f"summarization-pydantic-ai: **{named[1][small]}**, faster than ours",
         ),
         (
-            "The next step of a session of 10,000 messages, stored",
-            first(step[later]),
-            f"LangChain's ClearToolUses, in memory: {first(clearing[later])}",
+            (
+                "Add a reply and a tool output to a session of 10,000 messages, "
+                "and get the next request"
+            ),
+            f"{first(step[later])}, stored on disk",
+            f"LangChain's ClearToolUses, over the whole list: {first(clearing[later])}",
         ),
         (
-            "Files, names and values needed later that the view still names",
-            named_share(views["ours at their sizes"]),
             (
-                f"recorded Claude Code summaries of the same size: "
+                "After a compaction: share of the paths, names and values used in the next 40 calls "
+                "that the context still names"
+            ),
+            f"{named_share(views['ours at their sizes'])}, without a model",
+            (
+                f"5 recorded Claude Code summaries of the same length: "
                 f"{named_share(views['5 recorded Claude Code summaries'])}"
             ),
         ),
