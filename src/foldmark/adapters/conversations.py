@@ -136,7 +136,7 @@ class Conversation(SharedSession, Generic[M]):
         self.mirror.take(history, whole=whole)
 
     def record(self, history: Sequence[M], *, whole: bool) -> None:
-        """Store a reply at once: readers of the store may never see the framework's history."""
+        """Store a reply at once: other readers of the store do not see the framework's history."""
         try:
             with self.turn():
                 self.take(history, whole=whole)

@@ -125,7 +125,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The policy, and the model with its window."""
+    """The policy, the model and its context window, as the options choose them."""
 
     policy: str = option(*POLICY, default=FOLDMARK.name)
     model: str | None = option(

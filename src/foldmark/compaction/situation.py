@@ -65,7 +65,7 @@ class CompactionRequest(Frozen):
 
     @property
     def user_text(self) -> int:
-        """The tokens for the user's own text after the compaction."""
+        """The token budget for the user's requests repeated after the compaction."""
         policy, budgets = self.viewer.policy, (self.budget, self.target or self.budget)
         return min(user_text_budget(policy, budget) for budget in budgets)
 

@@ -481,7 +481,7 @@ class Draft:
 
 
 def _varied(items: Sequence[Passage]) -> list[Passage]:
-    """The passages with only the newest of those that differ in their numbers alone."""
+    """The passages, keeping only the newest of those that differ only in numbers."""
     alike: dict[tuple[Group, str], int] = {}
     varied: list[Passage] = []
     for passage in reversed(items):

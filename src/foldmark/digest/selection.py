@@ -167,7 +167,7 @@ class _Selection:
                 heapq.heappush(self._heap, (-self._bound(other), other))
 
     def _count_bare(self, candidate: Candidate) -> None:
-        """Charge a bare name, or refund those that a chosen line now names."""
+        """Deduct the cost of a standalone name, or refund names that a chosen line contains."""
         if candidate.bare:
             self._left_bare -= candidate.tokens
             self._bare[candidate.text] = candidate.tokens

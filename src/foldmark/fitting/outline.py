@@ -56,7 +56,7 @@ def outline(omitted: OmittedMessages, budget: int, count: Counter, *, extra: int
 
 
 class _Page:
-    """Text that grows within a budget."""
+    """Text builder that accepts lines until its token budget is used up."""
 
     def __init__(self, head: str, budget: int, count: Counter) -> None:
         self._lines = [head]

@@ -94,7 +94,7 @@ class MessageScanner:
         return plain_object(self._messages[index])
 
     def _scan_common(self, index: int, outputs: Counter) -> MessageScan | None:
-        """The scan of a chat message of a common shape, or None."""
+        """Scan a chat message of a common shape (the fast path); None for any other."""
         message = self._messages[index]
         if not self._is_chat or type(message) is not dict:
             return None

@@ -137,7 +137,7 @@ class Log:
             self.append(message)
 
     def __repr__(self) -> str:
-        """The numbers of messages, pruned parts and pivots."""
+        """How many messages, pruned parts and pivots there are."""
         return f"<Log: {len(self)} messages, {len(self.marks)} pruned, {len(self.pivots)} pivots>"
 
     def __len__(self) -> int:

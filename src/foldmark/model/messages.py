@@ -39,7 +39,7 @@ class Tokens(Value):
 
 
 class Time(Value):
-    """Start and end times; `compacted` is when a tool's output was pruned."""
+    """Start and end times; `compacted` is the time when a tool's output was pruned."""
 
     created: Number | UnsetType = UNSET
     completed: Number | UnsetType = UNSET

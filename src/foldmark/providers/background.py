@@ -63,7 +63,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class _SharedLoop:
-    """The loop of this process, once it is needed."""
+    """The background event loop of this process, created on first use."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

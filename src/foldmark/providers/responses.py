@@ -252,7 +252,7 @@ def _kind(error: Exception) -> Cause:
 
 
 def _is_busy(error: ModelAPIError) -> bool:
-    """Whether only the text reports overload, as with gateways, or another status, as with Groq."""
+    """Whether an error means overload without its status: gateways say so in the text only."""
     text = f"{error.body}"
     rates = (row for row in THROTTLES if not row.provider.endswith(" output"))
     return "overloaded" in text.lower() or matches(rates, text)

@@ -384,7 +384,7 @@ def _replacement(state: SessionState, request: CompactionRequest) -> int | None:
 
 
 def newest_pivot(state: SessionState) -> int:
-    """The number of the newest pivot in force, or 0."""
+    """The number of the newest pivot that is not undone, or 0."""
     pivots = state.store.operations(state.key, "pivot")
     return max((pivot.number for pivot in pivots if pivot.in_force), default=0)
 

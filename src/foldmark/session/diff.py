@@ -66,7 +66,7 @@ def _unique_matches(olds: Sequence[bytes], news: Sequence[bytes]) -> Iterator[_P
 
 
 def _longest_rising(positions: Iterator[_Position]) -> list[_Position]:
-    """The longest sequence of these positions that rises in both views."""
+    """The longest subsequence of positions that increases in both views."""
     ends: list[int] = []  # for each length, the smallest end of a sequence of that length
     rows: list[tuple[_Position, int | None]] = []  # each position, and the row before it
     at: list[int] = []  # for each length, the row where that sequence ends

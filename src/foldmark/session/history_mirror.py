@@ -363,7 +363,7 @@ def _open_calls(messages: Iterable[Message]) -> set[str]:
 
 
 def _join_results(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
-    """The messages, with consecutive results in one message again."""
+    """The messages, with consecutive tool results merged back into one message."""
     result: list[PromptMessage] = []
     for message in messages:
         last = result[-1] if result else None

@@ -34,9 +34,9 @@ def open(  # noqa: A001, PLR0913 - `foldmark.open` is its name; each is a choice
     summarizer: str | Summarizer | None = None,
     **settings: Any,
 ) -> Session:
-    """Open a session: a new one, the "latest", or the one of an id, created if it does not exist.
+    """Open a session: a new one, the "latest", or the one with this id, created if missing.
 
-    `where` is a file or a postgresql:// address. `system` and `tools` are the rest of each request:
+    `where` is a file or a postgresql:// address. `system` and `tools` are sent with every request:
     they are counted, and summaries are requested with them so that the provider's cache is used.
     If you cannot pass them, pass their size as `fixed_tokens`. `summarizer` is "digest", the name
     of a model, or a `Summarizer`. All other arguments are settings; see `Settings`.

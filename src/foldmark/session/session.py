@@ -428,7 +428,7 @@ class Session(Closing, AsyncClosing):
     # --- the lease ---
 
     def release(self) -> None:
-        """Let other processes write; the next write here takes the lease again."""
+        """Release the lease so that other processes can write; the next write takes it again."""
         self._state.release()
 
     def close(self) -> None:

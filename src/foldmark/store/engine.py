@@ -69,11 +69,11 @@ class Engine(ABC):
             return self._connection.execute(sql, args)
 
     def reading(self) -> AbstractContextManager[None]:
-        """Everything read inside comes from one snapshot of the database."""
+        """All reads in the block see one snapshot of the database."""
         return self._transaction(self.dialect.begin_reading)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Everything written inside is one transaction."""
+        """All writes in the block form one transaction."""
         return self._transaction(self.dialect.begin_writing)
 
     @contextmanager

@@ -40,7 +40,7 @@ class Size(Frozen, gc=False):
 
     @property
     def total(self) -> int:
-        """The tokens of the whole part."""
+        """Token count of the whole part."""
         return self.fixed + self.body + self.attached
 
 

@@ -238,7 +238,7 @@ def _texts(blocks: Sequence[object]) -> list[str]:
 
 
 def _read_call(item: Json, kind: str) -> ToolPart:
-    """Read a call of a function, or of a custom tool, whose input is a text."""
+    """Read a function call or a custom tool call; a custom tool's input is plain text."""
     field = "input" if kind == CUSTOM else "arguments"
     raw = text_at(item, field)
     notes = _item_notes(item, "name", field)

@@ -59,10 +59,10 @@ def names_following(
 
 
 def conversation_name(thread: str | None, namespace: str, first: BaseMessage | None) -> str:
-    """The id of the session of a conversation.
+    """The session id of a conversation.
 
-    `namespace` is LangGraph's checkpoint namespace, which lists the graphs around an agent. For an
-    agent on its own the thread id is enough. Nested agents, and runs without a thread, are
+    `namespace` is LangGraph's checkpoint namespace, which names the graphs that enclose the agent.
+    For an agent on its own the thread id is enough. Nested agents, and runs without a thread, are
     distinguished by their first message.
     """
     steps = ["" if thread is None else escape_name(thread)]

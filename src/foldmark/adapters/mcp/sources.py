@@ -230,7 +230,7 @@ def open_within(folder: Path, path: Path) -> Generator[BinaryIO]:
     try:
         *folders, name = path.relative_to(folder).parts or (os.pardir,)
         if os.pardir in (*folders, name):
-            raise ValueError("not a file of this folder")  # noqa: TRY301 - converted below
+            raise ValueError("not inside the served folder")  # noqa: TRY301 - converted below
         with open_folder(folder, folders) as number:
             file = open_regular(name, folder=number)
     except (OSError, ValueError) as error:

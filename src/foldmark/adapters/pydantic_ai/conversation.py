@@ -63,9 +63,10 @@ class RunConversation(Conversation[ModelMessage]):
         return view
 
     def shrink(self, step: int, error: Exception) -> bool:
-        """Shorten the view after a refusal for length; False for other errors and second refusals.
+        """Shorten the view after the provider refused a request as too long.
 
-        Raises the refusal if nothing more can be summarized.
+        Returns False for other errors and for a second refusal. Raises the error if nothing more
+        can be summarized.
         """
         is_refusal = self.mirror.can_shrink(error) or (
             self.session.policy.auto and isinstance(error, ModelContextWindowExceededError)

@@ -113,5 +113,5 @@ def _is_git(part: str) -> bool:
 
 
 def quote_path(name: str) -> str:
-    """A name in quotes, on one short line of printable characters."""
+    """Quote a name for display: one line, printable characters, shortened if long."""
     return repr(printable(name, 120))

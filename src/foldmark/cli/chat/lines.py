@@ -1,6 +1,6 @@
-"""A run as lines of text: what each tool did, what was pruned or summarized, what failed.
+"""Line-based output of a run: what each tool did, what was pruned or summarized, what failed.
 
-These screens draw nothing: they print the final reply, plain text for pipes, or events as JSON.
+Nothing is redrawn: the final reply, plain text for pipes, or events as JSON.
 The model's text goes to standard output, everything else to standard error.
 """
 
@@ -273,7 +273,7 @@ def print_event(event: Event) -> None:
 
 
 def ended_event(session: str, data: Json) -> Event:
-    """The last event of a run, even if it failed before it had a session."""
+    """The final event of a run, also of one that failed before its session was opened."""
     return Event(number=0, session=session, kind=ENDED, at=int(time.time() * 1_000), data=data)
 
 

@@ -249,7 +249,7 @@ class TerminalScreen(Screen):
         self._print(f"{text}\n" if self._open or text else "")
 
     def say(self, line: Line) -> None:
-        """Show a line of our own."""
+        """Show a line of Foldmark itself, not of the model."""
         text = Text(line.text, style=line.style, overflow="fold")
         self.console.print(text, soft_wrap=line.whole)
 

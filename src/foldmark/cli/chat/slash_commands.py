@@ -165,7 +165,9 @@ def _model(context: RunContext, argument: str) -> None:
         with context.screen.drawing():
             context.switch(name, window)
     except UnknownModel:
-        raise BadInput(f"its window is unknown; give the tokens: /model {name} N") from None
+        raise BadInput(
+            f"the window of {name} is unknown; give its tokens: /model {name} N"
+        ) from None
     usage = f"{short(session.tokens)} of {short(session.usable)} used"
     context.say(Line(f"now {plain(context.agent.model.name)}: {usage}", "green"))
 

@@ -190,7 +190,7 @@ class ClaudeTrace(FormatReader):
         return None
 
     def _compacting(self, exchange: _Exchange) -> "_TracedConversation | None":
-        """The newest conversation that a summary was requested of, or the newest of this kind."""
+        """The newest conversation with a requested summary, else the newest of this kind."""
         newest = list(reversed(self._open.values()))
         similar = [one for one in newest if one.is_compacting or one.kind == exchange.kind]
         return max(similar, key=attrgetter("is_compacting"), default=None)

@@ -115,7 +115,7 @@ class _MiniSweRun(AgentRun):
         )
 
     def _response(self, raw: Json, id: str) -> None:
-        """Add a whole response of the Responses API."""
+        """Add a complete Responses API response."""
         reply = _RESPONSES.read_reply({name: raw.get(name) for name in _RESPONSE_FIELDS})
         self.add_reply(
             id,
@@ -136,7 +136,7 @@ def _at(raw: Json) -> int | None:
 
 
 def _is_response(raw: Json) -> bool:
-    """Whether a message is a whole response of the Responses API."""
+    """Whether a message is a complete Responses API response."""
     return raw.get("object") == "response"
 
 
