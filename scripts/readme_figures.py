@@ -70,8 +70,8 @@ def figures(results: str) -> str:
         ),
         (
             (
-                "After a compaction: share of the paths, names and values used in the next 40 calls "
-                "that the context still names"
+                "After a compaction: share of the paths, names and values used in the next 40 "
+                "calls that the context still names"
             ),
             f"{named_share(views['ours at their sizes'])}, without a model",
             (

@@ -12,7 +12,7 @@ import foldmark
 from foldmark.log.view import View
 from foldmark.model.messages import Pending, ToolPart
 from foldmark.model.prompt_messages import PromptMessage, Text, UserMessage
-from foldmark.session.diff import view_diff
+from foldmark.session.view_diff import view_diff
 
 Wrong = Callable[[foldmark.Session], object]
 ODD = cast("Any", 5)

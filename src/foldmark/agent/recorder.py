@@ -141,12 +141,12 @@ class TurnRecorder:
             self._tree = tree
             self._support.finish_step(message.id, tree)
 
-    def summarize(self, name: str) -> tuple[str, ...]:
+    def record_changes(self, name: str) -> tuple[str, ...]:
         """Record title and file changes of the turn and the session; return the changed files."""
         title = name or first_words(self.request_text)
         diffs = self._diffs_since(self._first) or ()
         if self.request_id is not None:
-            self._support.summarize_turn(self.request_id, {"title": title, **_diff_list(diffs)})
+            self._support.set_turn_summary(self.request_id, {"title": title, **_diff_list(diffs)})
         info = self._session.info.info
         summary = self._session_summary(info.summary or {})
         self._support.describe(title=title if title and not info.title else None, summary=summary)

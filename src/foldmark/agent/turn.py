@@ -176,7 +176,7 @@ class Turn:
         with self._lock:
             self._is_open = False
         await self._add_waiting()  # the next turn sees it
-        files = await run_uninterrupted(self._record.summarize, name)
+        files = await run_uninterrupted(self._record.record_changes, name)
         figures = {"steps": self._record.steps, "cost": self._record.cost, "files": len(files)}
         self.session.publish(events.TURN_FINISHED, ended=ending, **figures)
         return files

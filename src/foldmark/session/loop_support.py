@@ -87,7 +87,7 @@ class LoopSupport:
 
         return writer.amend(self._state, message, with_snapshot)
 
-    def summarize_turn(self, message: str, summary: Json) -> Message:
+    def set_turn_summary(self, message: str, summary: Json) -> Message:
         """Store the outcome of a user message: its title and the files that changed."""
 
         def with_summary(old: Message) -> Message:

@@ -253,11 +253,11 @@ def _update_marker(
 
 
 def _must_resume(state: SessionState) -> bool:
-    """Whether the view would otherwise end with the model's own message."""
+    """Whether a synthetic user message must follow; `always_resume` wants one in any case."""
     messages = state.viewer.view().messages
-    replayed = bool(messages) and isinstance(messages[-1], UserMessage)
+    by_user = bool(messages) and isinstance(messages[-1], UserMessage)
     always = state.policy.compact.always_resume
-    return not replayed and (always or isinstance(messages[-1], AssistantMessage))
+    return not by_user and (always or isinstance(messages[-1], AssistantMessage))
 
 
 def _replay_part(part: AnyPart) -> AnyPart:

@@ -41,9 +41,9 @@ from foldmark.wire.codec import codec_named
 from . import compactor, operations, reader, streaming, writer
 from .bus import Subscriber
 from .closing import AsyncClosing, Closing
-from .diff import ViewDiff, view_diff
 from .message_builder import Content
 from .state import SessionSetup, SessionState
+from .view_diff import ViewDiff, view_diff
 from .writer import OpenCall
 
 C = TypeVar("C")
@@ -116,7 +116,7 @@ class Session(Closing, AsyncClosing):
 
     @property
     def tokens(self) -> int:
-        """The tokens of the next request: measured by the provider if possible, else estimated."""
+        """The tokens of the next request; by default the larger of measured and estimated."""
         return self._state.tokens
 
     @property
@@ -261,7 +261,7 @@ class Session(Closing, AsyncClosing):
         return reader.plan(self._state)
 
     def pressure(self) -> float:
-        """The share of the usable window that is in use; more than 1 means that it is full."""
+        """The share of the usable window that is in use; 1 or more means that it is full."""
         return reader.pressure(self._state)
 
     def diff(self, old: View | int, new: View | None = None) -> ViewDiff:
@@ -360,8 +360,9 @@ class Session(Closing, AsyncClosing):
     def recover(self, error: str | BaseException) -> bool:
         """Shorten the view after a provider refused a request as too long.
 
-        Returns False, and does nothing, if `error` has another cause. The window stated by the
-        error is used from now on; if it states no smaller one, the window shrinks by a tenth.
+        Returns False, and does nothing, if `error` has another cause or the policy is not `auto`.
+        The window stated by the error is used from now on; if it states no smaller one, the window
+        shrinks by a tenth.
         Raises CompactionStopped or WindowTooSmall if the view cannot be shortened further.
         """
         return compactor.run(self._state, compactor.recover(self._state, error))

@@ -13,8 +13,8 @@ from foldmark.log.log import Entry, handle
 from foldmark.log.view import View
 from foldmark.model.operations import Operation
 from foldmark.model.values import Json
-from foldmark.session.diff import view_diff
 from foldmark.session.session import Session
+from foldmark.session.view_diff import view_diff
 from foldmark.store.leases import holder_label
 from foldmark.store.loading import Slice
 from foldmark.store.rows import SessionRow, read_gaps
