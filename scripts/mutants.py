@@ -4,8 +4,8 @@
     .venv/bin/python scripts/mutants.py --tree ../old --like . log compaction store
 
 A mutant changes one comparison, boolean, constant or sign. It is killed if a test in
-`tests/PACKAGE` fails. With `--like`, only files with the same sites in both trees are used, so that
-two versions of the tests can be compared on the same mutants.
+`tests/PACKAGE` or its contract suite fails. With `--like`, only files with the same sites in both
+trees are used, so that two versions of the tests can be compared on the same mutants.
 """
 
 import argparse
@@ -39,6 +39,14 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Sub: ast.Add,
 }
 WORKERS, SECONDS = 2, 300
+# Contract suites that test a package besides its own folder.
+CONTRACTS = {
+    "adapters": "test_adapters.py",
+    "cli": "test_commands.py",
+    "store": "test_stores.py",
+    "transcripts": "test_formats.py",
+    "wire": "test_api_formats.py",
+}
 
 
 class Mutant(NamedTuple):
@@ -100,9 +108,11 @@ def is_killed(mutant: Mutant, copy: Path) -> bool:
     path.write_text(mutated(source, mutant.site))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", "0"]
     environment = os.environ | {"PYTHONPATH": str(copy / "src")}
+    contract = Path("tests", "contracts", CONTRACTS.get(mutant.package, "none"))
+    tests = [f"tests/{mutant.package}", *([str(contract)] if (copy / contract).exists() else [])]
     try:
         run = subprocess.run(
-            [*command, "-m", "not long", f"tests/{mutant.package}"],
+            [*command, "-m", "not long", *tests],
             cwd=copy,
             env=environment,
             capture_output=True,
