@@ -109,7 +109,7 @@ def test_the_record_is_text_with_long_outputs_truncated_in_the_middle() -> None:
     text = request_text(trial.requests[0])
     for piece in (
         f"[User]: {REQUEST}",
-        "[Assistant tool call]: read(",
+        '[Assistant tool call]: read({"filePath":',
         "[Tool result]: first line",
         "Error: the last line",
         "characters left out; recall h",
