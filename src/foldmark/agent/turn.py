@@ -12,8 +12,6 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from msgspec.structs import replace
-
 from foldmark.errors import Aborted, BadInput, CompactionStopped, ModelFailed, WindowTooSmall
 from foldmark.model import events
 from foldmark.model.messages import Message, Pending, SubtaskPart, TextPart, Tokens, ToolPart
@@ -275,8 +273,13 @@ class Turn:
         if limit is not None:
             free = limit.context - session.usable if limit.context else max_tokens
             max_tokens = min(max_tokens, limit.output or max_tokens, max(free, 1))
-        request = ModelRequest(messages=messages, max_tokens=max_tokens, purpose=STEP)
-        return replace(request, system=session.system, tools=session.tools)
+        return ModelRequest(
+            messages=messages,
+            system=session.system,
+            tools=session.tools,
+            max_tokens=max_tokens,
+            purpose=STEP,
+        )
 
     async def _compact_after(self, refusal: ModelFailure) -> None:
         """Compact the session after the provider refused a request as too long."""
